@@ -256,9 +256,9 @@ def _tied_nodes(view: ClusterView, label: str, kind: str) -> Any:
     if kind == "spread":
         near, even = {}, [{**selected, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}]
     probe = parse_pod(make_pod().label("app", "a").spec(affinity=near, topologySpreadConstraints=even).build())
-    found = view.find_tied_nodes(ties_of(probe), (), view.fleet.all_nodes, view.fleet.all_nodes)
+    [found] = view.find_tied_nodes(ties_of(probe), (), (view.fleet.all_nodes,), view.fleet.all_nodes)
     assert found is not None
-    masks = (found.matching, found.excluded, found.spread)
+    masks = (found.matching, found.excluded, found.allowed)
     names = [{node.name for i, node in enumerate(view.fleet.nodes) if mask >> i & 1} for mask in masks]
     return names, found.is_first, found.on_nodes, found.blocked
 

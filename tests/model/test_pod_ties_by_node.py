@@ -12,14 +12,17 @@ from hypothesis import strategies as st
 
 from tests.builders import Json, make_node, make_pod
 from webhook.cache.stored_objects import StoredPod
+from webhook.model.bounded_cache import clear_request_caches
 from webhook.model.filters.inter_pod_affinity import (
     AFFINITY_UNMATCHED,
     ANTI_AFFINITY_VIOLATED,
     EXISTING_ANTI_AFFINITY_VIOLATED,
+    PodIdentity,
 )
-from webhook.model.filters.pod_ties import index_cluster_pods
+from webhook.model.filters.pod_ties import find_tied_nodes, index_cluster_pods, ties_of
 from webhook.model.filters.pod_topology_spread import SPREAD_KEY_MISSING, SPREAD_VIOLATED
 from webhook.model.fleet import Fleet
+from webhook.model.node_masks import bit_positions
 from webhook.model.objects import Node
 from webhook.model.pods import Pod, parse_pod
 from webhook.placement.nodes.filtering import pod_tie_reasons
@@ -112,6 +115,41 @@ def test_masks_equal_an_evaluation_node_by_node(data: st.DataObject) -> None:
     assert plugins == [
         {name for name, passes in FILTERS.items() if not passes(pod, node, nodes, running)} for node in nodes
     ]
+
+
+@given(st.data())
+def test_ties_allow_the_nodes_that_the_filters_allow_for_each_selection(data: st.DataObject) -> None:
+    labels = data.draw(st.lists(NODE, min_size=1, max_size=6))
+    fleet = Fleet([msgspec.convert(make_node(f"n{i}", {HOST: f"n{i}", **each}), Node) for i, each in enumerate(labels)])
+    names = [node.name for node in fleet.nodes]
+    running = [msgspec.convert(each, StoredPod) for each in data.draw(st.lists(pods(on=names), max_size=8))]
+    written, cluster = data.draw(pods()), index_cluster_pods(running, fleet, NAMESPACES.__getitem__)
+    picks = data.draw(st.lists(st.lists(st.sampled_from(names), unique=True), min_size=1, max_size=3))
+    selecting = [parse_pod(selecting_only(written, each)) for each in picks]
+    selections = tuple(fleet.nodes_selected_by(each.spec) for each in selecting)
+    found = find_tied_nodes(ties_of(parse_pod(written)), cluster, fleet, selections, fleet.all_nodes)
+    for pod, tied in zip(selecting, found, strict=True):
+        reasons = pod_tie_reasons(pod, cluster, fleet)
+        messages = [{each.scheduler_message for each in reasons.get(i, ())} for i in range(len(names))]
+        allowed = [i for i, each in enumerate(messages) if each <= {EXISTING_ANTI_AFFINITY_VIOLATED}]
+        assert tied is None or [*bit_positions(tied.allowed)] == allowed
+
+
+def selecting_only(pod: Json, names: Sequence[str]) -> Json:
+    """Return a pod whose required node affinity selects nodes by name."""
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]} for name in names]
+    node = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": terms or [{}]}}}
+    return pod | {"spec": pod["spec"] | {"affinity": pod["spec"]["affinity"] | node}}
+
+
+@given(pods(), LABELS, st.sampled_from(list(NAMESPACES)))
+def test_ties_that_are_kept_are_those_of_the_same_pod(pod: Json, labels: dict[str, str], namespace: str) -> None:
+    read, identities = parse_pod(pod), (None, PodIdentity(namespace, labels), PodIdentity(namespace, {}))
+    parsed = []
+    for each in identities:
+        clear_request_caches()
+        parsed.append(ties_of(read, each))
+    assert [ties_of(read, each) for each in identities * 2] == parsed * 2
 
 
 # The scheduler's filters as they are defined: by pods, and without any index.

@@ -83,10 +83,10 @@ class AdjustedView(ClusterView):
         return ClusterView.exclusion_by_pods(self._without_recreated_pod(), namespace, labels)
 
     def find_tied_nodes(
-        self, ties: PodTies, excluding: tuple[tuple[str, int], ...], selected: int, tolerated: int
-    ) -> TiedNodes | None:
+        self, ties: PodTies, excluding: tuple[tuple[str, int], ...], selections: tuple[int, ...], tolerated: int
+    ) -> tuple[TiedNodes | None, ...]:
         """Return the nodes to which its ties allow a pod; the pod that is recreated is not there."""
-        return ClusterView.find_tied_nodes(self._without_recreated_pod(), ties, excluding, selected, tolerated)
+        return ClusterView.find_tied_nodes(self._without_recreated_pod(), ties, excluding, selections, tolerated)
 
     def nodes_with_ports_in_use(self, ports: tuple[HostPort, ...]) -> int:
         """Return the mask of the nodes on which such ports are in use; the pod that is recreated holds none."""

@@ -24,7 +24,7 @@ from webhook.model.enums import EvidenceSource, PolicyMode
 from webhook.model.fleet import DEVICES_BY_NAME_MINOR, Fleet
 from webhook.model.gpu_fractions import DEFAULT_SCHEDULERS
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, WHOLE_GPU
-from webhook.model.offers import GpuOffer
+from webhook.model.offers import GpuOffer, is_allowed_share
 from webhook.policy.policy_set import RightSizingRules
 
 _OBSTACLE_REASONS = {
@@ -41,19 +41,15 @@ def with_class_offers(
     """Return offers and those of device classes, in the order of the forms, the smallest share of a card first."""
     if _reason_against_classes(context) is not None:
         return offers
-    usable = (each.offer for each in context.view.class_offers().by_resource.values() if each.offer.nodes)
-    found = [offer for offer in usable if _is_allowed(offer, rule)]
-    if not found:
-        return offers
-    forms = rule.forms
-    return tuple(sorted((*offers, *found), key=lambda one: (forms.index(one.form), one.gpu_milli)))
+    known = context.view.class_offers()
+    return known.allowed_with(offers, rule.allowed_shares) if known.by_resource else offers
 
 
 def explain_no_class(context: GpuPodContext, need: GpuNeed, rule: RightSizingRules) -> KeepRequest | None:
     """Return why a pod gets no device of a class that covers its need and that the policy allows; None without one."""
 
     def is_suitable(offer: GpuOffer) -> bool:
-        return covers_need(offer, need) and _is_allowed(offer, rule)
+        return covers_need(offer, need) and is_allowed_share(offer, rule.allowed_shares)
 
     known = _known_offers(context.view)
     usable = [one.offer.resource for one in known.by_resource.values() if one.offer.nodes and is_suitable(one.offer)]
@@ -96,11 +92,6 @@ def all_class_offers(view: ClusterView) -> Sequence[GpuOffer]:
 def _known_offers(view: ClusterView) -> ClassOffers:
     """Return the offers of classes, also where no pod can get them."""
     return class_offers(view.devices, view.fleet) if view.classes and view.device_pools() else NO_CLASS_OFFERS
-
-
-def _is_allowed(offer: GpuOffer, rule: RightSizingRules) -> bool:
-    forms, isolation, most = rule.allowed_shares
-    return offer.form in forms and offer.isolation >= isolation and offer.gpu_milli <= most
 
 
 def _reason_against_classes(context: GpuPodContext) -> KeepRequest | None:

@@ -14,7 +14,7 @@ requirement.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 
 import msgspec
 
@@ -219,17 +219,19 @@ def _is_literal(variable: EnvVar) -> bool:
     return bool(variable.value) and variable.value_from is None and "$(" not in variable.value
 
 
-def stated_requirements(pod: Pod, containers: Mapping[FieldPath, Container]) -> Iterator[CudaRequirement | None]:
-    """Yield every CUDA requirement of a pod and its images, whether or not the container runtime checks it.
+def stated_requirements(pod: Pod, containers: Mapping[FieldPath, Container]) -> list[CudaRequirement | None]:
+    """Return every CUDA requirement of a pod and its images, whether or not the container runtime checks it.
 
     None is a requirement that cannot be read, or a container without a known CUDA version.
     """
     text = pod.metadata.annotations.get(CUDA_ANNOTATION)
     stated = [[parse_cuda_annotation(text)]] if text is not None else map(_container_requirements, containers.values())
+    found: list[CudaRequirement | None] = []
     for requirements in stated:
-        yield from requirements
+        found += requirements
         if None not in requirements and not any(each.toolkit for each in requirements if each):
-            yield None
+            found.append(None)
+    return found
 
 
 def _container_requirements(container: Container) -> list[CudaRequirement | None]:
@@ -259,8 +261,8 @@ class _CurrentHardware(msgspec.Struct, frozen=True):
     Attributes:
         reachable: Drivers and GPUs of the nodes that may take the pod; empty unless a requirement is unknown. If there
             are no rivals, new nodes with whole GPUs count that a group may add.
-        rivals: Those of every node with the requested name that it tolerates and its node selector allows. Nodes that
-            are not ready or cordoned count if there are no others.
+        rivals: Those of every node with the requested name that it tolerates and its node selector allows; empty unless
+            a requirement is known. Nodes that are not ready or cordoned count if there are no others.
         no_rivals: True if there are none of these, nor such new nodes: it cannot get a GPU as it is.
     """
 
@@ -277,32 +279,26 @@ def offers_sure_to_run(
     Args:
         feasible: The nodes of the offers: those of the cluster, or new ones.
     """
-    requirements = tuple(stated_requirements(context.pod, context.gpu_requests.containers))
+    requirements = stated_requirements(context.pod, context.gpu_requests.containers)
     fleet, nodes = context.view.fleet, feasible.selected & feasible.tolerated
     named = fleet.nodes_advertising(WHOLE_GPU) & fleet.select_nodes(context.pod.spec.node_selector, None)
     projected = feasible if feasible.view is context.view else context.feasible
     by_class = context.view.class_offers() if context.view.classes else NO_CLASS_OFFERS
     rivals = named & projected.tolerated or named & projected.tolerated_when_usable
-    reachable = context.offer_nodes & (context.feasible.nodes | projected.nodes)
     others = by_class.whole_gpus
     if not rivals and None in requirements:
         others |= _hardware_of_new_nodes(context)
-    current = _CurrentHardware(
-        fleet.hardware_of_nodes(reachable) | others if None in requirements else frozenset(),
-        fleet.hardware_of_nodes(rivals) | by_class.whole_gpus,
-        no_rivals=not (rivals or others),
-    )
-    return tuple(
-        [
-            offer
-            for offer in offers
-            if all(
-                _image_runs(requirement, node, current)
-                for requirement in requirements
-                for node in by_class.hardware_of(offer) or feasible.view.fleet.hardware_of_nodes(offer.nodes & nodes)
-            )
-        ]
-    )
+    reachable: Set[NodeHardware] = frozenset()
+    if None in requirements:
+        reachable = fleet.hardware_of_nodes(context.offer_nodes & (context.feasible.nodes | projected.nodes)) | others
+    known = fleet.hardware_of_nodes(rivals) | by_class.whole_gpus if any(requirements) else frozenset()
+    current = _CurrentHardware(reachable, known, no_rivals=not (rivals or others))
+    found: list[GpuOffer] = []
+    for offer in offers:
+        hardware = by_class.hardware_of(offer) or feasible.view.fleet.hardware_of_nodes(offer.nodes & nodes)
+        if all(_image_runs(requirement, node, current) for requirement in requirements for node in hardware):
+            found.append(offer)
+    return tuple(found)
 
 
 def _hardware_of_new_nodes(context: GpuPodContext) -> Set[NodeHardware]:

@@ -188,10 +188,10 @@ class RecordingView(ClusterView):
         return self._record_answer(ClusterView.find_peers, namespace, labels, owner)
 
     def find_tied_nodes(
-        self, ties: PodTies, excluding: tuple[tuple[str, int], ...], selected: int, tolerated: int
-    ) -> TiedNodes | None:
+        self, ties: PodTies, excluding: tuple[tuple[str, int], ...], selections: tuple[int, ...], tolerated: int
+    ) -> tuple[TiedNodes | None, ...]:
         """Record the query."""
-        return self._record_answer(ClusterView.find_tied_nodes, ties, excluding, selected, tolerated)
+        return self._record_answer(ClusterView.find_tied_nodes, ties, excluding, selections, tolerated)
 
     def allows_new_node(self, ties: PodTies) -> bool:
         """Record the query."""

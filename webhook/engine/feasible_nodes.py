@@ -14,7 +14,7 @@ from webhook.model.filters.pod_ties import UNTIED, PodTies, TiedNodes, ties_of
 from webhook.model.filters.pod_topology_spread import controller_of
 from webhook.model.filters.volumes import VolumeFit
 from webhook.model.fleet import Fleet, FleetNode
-from webhook.model.node_masks import bit_positions
+from webhook.model.node_masks import bit_positions, exclude_nodes
 from webhook.model.objects import Taint, is_gpu_taint, tolerates_all
 from webhook.model.pod_resources import RequestedAmounts, requested_amounts
 from webhook.model.pod_volumes import pod_volumes
@@ -88,6 +88,7 @@ class FeasibleNodes:
         "_ports",
         "_request",
         "_rules",
+        "_selections",
         "_tied",
         "_ties",
         "_tolerations",
@@ -123,7 +124,8 @@ class FeasibleNodes:
         self._nodes_with_ports = -1
         self._amounts: RequestedAmounts | None = None
         self._ties: PodTies | None = None
-        self._tied: list[tuple[int, TiedNodes | None]] = []
+        self._selections: list[int] = []
+        self._tied: list[TiedNodes | None] = []
         self._ports: tuple[HostPort, ...] | None = None
         self.selected = fleet.nodes_selected_by(spec)
         self.ignored_requirements: tuple[tuple[NodeSelectorRequirement, ...], ...] = ()
@@ -141,7 +143,7 @@ class FeasibleNodes:
         self.identity = own = identity or identity_of(pod)
         self.exclusion = exclusion or view.exclusion_by_pods(own.namespace, tuple(own.labels.items()))
         self._volumes, self._request = volumes, request
-        self._accepting = fleet.schedulable_nodes(tolerations) & ~self.exclusion.nodes
+        self._accepting = exclude_nodes(fleet.schedulable_nodes(tolerations), self.exclusion.nodes)
         if features := required_features(pod):
             self._accepting &= fleet.nodes_declaring(features)
         if self._rules.terms is not None:
@@ -173,16 +175,15 @@ class FeasibleNodes:
         nodes = self.selected & tolerated & self._accepting & self.nodes_with_volumes
         return nodes & fleet.select_nodes(flavor.spec.node_labels, None)
 
-    def has_free_node(self, resource: str, count: int, nodes: int, selected: int | None = None) -> bool:
+    def has_free_node(self, resource: str, count: int, nodes: int, tied: TiedNodes | None = None) -> bool:
         """Return whether a node of the mask has these units, and what else the pod requests, free now.
 
         Pods without a node may exclude it from some domains, so that more of these must have a free node.
 
         Args:
-            selected: The nodes that its node affinity will select, if they are not `selected`.
+            tied: The nodes to which its ties will allow it, if its node affinity will change.
         """
-        tied = self.tied_nodes(self.selected if selected is None else selected)
-        if tied is None:
+        if tied is None and (tied := self.tied_nodes(self.selected)[0]) is None:
             return False
         allowed = self.with_free_ports(nodes) & tied.allowed & self.volumes.nodes
         if not tied.blocked:
@@ -195,7 +196,7 @@ class FeasibleNodes:
 
         Pods without a node take nothing.
         """
-        tied = self.tied_nodes(self.selected)
+        [tied] = self.tied_nodes(self.selected)
         allowed = nodes & self.nodes & self.volumes.nodes & (tied.allowed if tied is not None else 0)
         return self.view.find_free_nodes(resource, self.with_free_ports(allowed), 1, *self.amounts())
 
@@ -205,22 +206,26 @@ class FeasibleNodes:
             takers += volumes.takers
         return self.view.has_free_node(resource, count, nodes, *self.amounts(), self.ports, takers)
 
-    def tied_nodes(self, selected: int) -> TiedNodes | None:
-        """Return the nodes to which its ties to other pods allow the pod; None if they are not known.
+    def tied_nodes(self, *selections: int) -> list[TiedNodes | None]:
+        """Return the nodes to which its ties to other pods allow the pod, for each selection; None if not known.
 
         Args:
-            selected: The nodes that its node affinity selects.
+            selections: The nodes that its node affinity selects, or will select.
         """
         ties, waiting = self.ties(), self.exclusion.waiting
         if not ties and not waiting:
-            return UNTIED
-        counted = selected if ties.spread else self.selected  # affinity and anti-affinity ignore node affinity
-        for known, tied in self._tied:  # two at most: a large mask takes long to hash, and not to compare
-            if known == counted:
-                return tied
-        tied = self.view.find_tied_nodes(ties, waiting, counted, self.tolerated)
-        self._tied.append((counted, tied))
-        return tied
+            return [UNTIED] * len(selections)
+        if not ties.spread:  # affinity and anti-affinity ignore node affinity
+            selections = (self.selected,) * len(selections)
+        known = self._selections  # a large mask takes long to hash, and not to compare
+        unknown: list[int] = []
+        for each in selections:
+            if each not in known and each not in unknown:
+                unknown.append(each)
+        if unknown:
+            self._tied += self.view.find_tied_nodes(ties, waiting, tuple(unknown), self.tolerated)
+            known += unknown
+        return [self._tied[known.index(each)] for each in selections]
 
     def ties(self) -> PodTies:
         """Return what ties the pod to others. Computed once."""

@@ -46,7 +46,7 @@ from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
 from webhook.model.node_groups import NodeGroup, growing_groups
 from webhook.model.node_labels import PRODUCT_LABEL
-from webhook.model.node_masks import bit_positions, union_masks
+from webhook.model.node_masks import bit_positions, exclude_nodes, union_masks
 from webhook.model.offers import GpuOffer
 from webhook.model.quantity import parse_whole_number
 from webhook.model.volcano_queues import VolcanoJobQueue
@@ -324,16 +324,10 @@ def _try_offers(search: OfferSearch, offers: tuple[GpuOffer, ...]) -> OfferChoic
 
 def _interchangeable_offers(offers: list[GpuOffer]) -> Iterator[tuple[GpuOffer, ...]]:
     """Group offers of one name and form that one node affinity selects; in the given order."""
-    while offers:
-        first = offers[0]
-        group = _selector_group(first)
-        together: list[GpuOffer] = []
-        rest: list[GpuOffer] = []
-        for each in offers:
-            same_name = each.resource == first.resource and each.form is first.form
-            (together if same_name and _selector_group(each) == group else rest).append(each)
-        yield tuple(together)
-        offers = rest
+    groups: dict[object, list[GpuOffer]] = {}
+    for each in offers:
+        groups.setdefault((each.resource, each.form, _selector_group(each)), []).append(each)
+    return map(tuple, groups.values())
 
 
 def _selector_group(offer: GpuOffer) -> object:
@@ -409,7 +403,7 @@ def _reason_by_names(offers: tuple[GpuOffer, ...], nodes: int, feasible: Feasibl
     """Return why the name of offers would be understood as something else."""
     resource, fleet = offers[0].resource, feasible.view.fleet
     # Would the added node affinity also select nodes where the name stands for another size?
-    others = fleet.nodes_advertising(resource) & feasible.selected & ~nodes
+    others = exclude_nodes(fleet.nodes_advertising(resource) & feasible.selected, nodes)
     if others and others & feasible.matching_nodes(offer_affinity(offers)):
         return KeepRequest(KeepReason.AMBIGUOUS_NAME, resource)
     return None
@@ -437,7 +431,7 @@ def _reason_by_capacity(feasible: FeasibleNodes, offers: tuple[GpuOffer, ...], e
     pod's node affinity selects.
     """
     resource, selected = offers[0].resource, feasible.matching_nodes(offer_affinity(offers))
-    now, changed = feasible.tied_nodes(feasible.selected), feasible.tied_nodes(selected)
+    now, changed = feasible.tied_nodes(feasible.selected, selected)
     if now is None or changed is None:
         return KeepRequest(KeepReason.UNMODELED_CONSTRAINT, "affinity or spread between pods")
     allowed = eligible & now.allowed & changed.allowed
@@ -446,7 +440,7 @@ def _reason_by_capacity(feasible: FeasibleNodes, offers: tuple[GpuOffer, ...], e
     if not allowed:
         excluded = not eligible & now.matching & ~now.excluded
         return KeepRequest(KeepReason.ANTI_AFFINITY if excluded else KeepReason.TOPOLOGY_SPREAD, resource)
-    if feasible.has_free_node(resource, 1, allowed, selected):
+    if feasible.has_free_node(resource, 1, allowed, changed):
         return None
     if not allowed & feasible.volumes.nodes:
         return KeepRequest(KeepReason.VOLUME_UNREACHABLE, _describe_volumes(resource, feasible))

@@ -222,13 +222,14 @@ def pending_use_of(context: PodContext, mutation: PodMutation) -> PendingUse:
         ]
         by_plugin = {each.resource for each in requested if each.nodes}
         requested += [PendingUnits(name, nodes, count) for name, count in devices.items() if name not in by_plugin]
-    if not any(each.nodes for each in requested):
+    requested = [each for each in requested if each.nodes]
+    if not requested:
         return NO_USE
     if isinstance(context, GpuPodContext) and context.policies.defaults:
         feasible = project_feasible_nodes(context, PolicyMode.ENFORCE)
     cpu_milli, memory, others = feasible.amounts()
     others = tuple([each for each in others if each[0] in fleet.other_resources])
-    return PendingUse(tuple([each for each in requested if each.nodes]), cpu_milli, memory, others)
+    return PendingUse(tuple(requested), cpu_milli, memory, others)
 
 
 def _units_of_devices(context: PodContext) -> Mapping[str, int]:

@@ -177,7 +177,8 @@ def _avoids_label(pod: Pod, label: str) -> bool:
 def gang_size(pod: Pod) -> int:
     """Return the size of the gang: from its user, its controller, or the program; 0 if unknown."""
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
-    keys = [size for key, size in _SIZES.items() if key in labels or key in annotations]
+    grouped = not (_SIZES.keys().isdisjoint(labels) and _SIZES.keys().isdisjoint(annotations))
+    keys = [size for key, size in _SIZES.items() if key in labels or key in annotations] if grouped else ()
     sizes = {key: annotations.get(key) or labels.get(key, "") for key in (GANG_SIZE_ANNOTATION, *keys)}
     texts = [text for key, text in sizes.items() if text != "1" or not key.endswith("/min-available")]
     texts += [env.value for container in pod.spec.containers for env in container.env if env.name == NODES_VARIABLE]

@@ -315,18 +315,18 @@ class ClusterView(CapacityView):
         return combine_exclusions(found)
 
     def find_tied_nodes(
-        self, ties: PodTies, excluding: tuple[tuple[str, int], ...], selected: int, tolerated: int
-    ) -> TiedNodes | None:
-        """Return the nodes to which its ties to other pods allow a new pod; None if they are not known.
+        self, ties: PodTies, excluding: tuple[tuple[str, int], ...], selections: tuple[int, ...], tolerated: int
+    ) -> tuple[TiedNodes | None, ...]:
+        """Return the nodes to which its ties to other pods allow a new pod, for each selection; None if not known.
 
         Args:
             excluding: By topology key, how many pods without a node exclude it: see `exclusion_by_pods`.
-            selected: Mask of the nodes that its node selector and required node affinity select.
+            selections: Masks of the nodes that its node selector and required node affinity select, or will select.
             tolerated: Mask of the nodes whose taints it tolerates.
         """
         takers = Takers(self._assumed.pending_pods, max(0, 2 * self.replicas - 1), excluding)
         pods = ClusterPods(self._pod_groups, self._anti_affinity, self.labels_of)
-        return find_tied_nodes(ties, pods, self.fleet, selected, tolerated, takers)
+        return find_tied_nodes(ties, pods, self.fleet, selections, tolerated, takers)
 
     def allows_new_node(self, ties: PodTies) -> bool:
         """Return whether a pod's ties and those of other pods keep it off no new node."""

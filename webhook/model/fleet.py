@@ -197,6 +197,8 @@ class Fleet:
             node_selector: Label pairs that must all match.
             terms: Required terms; a node must match at least one. None without required affinity.
         """
+        if not node_selector and terms is None:
+            return self.all_nodes
         return self._select_nodes(tuple(node_selector.items()), None if terms is None else tuple(terms))
 
     def nodes_selected_by(self, spec: PodSpec) -> int:
@@ -359,7 +361,7 @@ class Fleet:
         domains, nodes = self.domains_of_label(key), nodes & self.nodes_with_label(key)
         if domains.are_single_nodes or not nodes:
             return nodes
-        if nodes.bit_count() * FEW_NODES > len(domains.masks):
+        if len(domains.masks) < FEW_NODES or nodes.bit_count() * FEW_NODES > len(domains.masks):
             return union_masks(mask for mask in domains.masks if mask & nodes)
         return union_masks(self._index.nodes_with(key, self.nodes[bit].labels[key]) for bit in bit_positions(nodes))
 

@@ -53,6 +53,16 @@ class GpuOffer(msgspec.Struct, frozen=True, gc=False):
     cuda: tuple[int, ...] = ()
 
 
+AllowedShares = tuple[tuple[GpuForm, ...], IsolationLevel, int]
+"""What a policy allows: forms in order of preference, minimum isolation, and largest share of a card in thousandths."""
+
+
+def is_allowed_share(offer: GpuOffer, allowed: AllowedShares) -> bool:
+    """Return whether a policy allows an offer."""
+    forms, isolation, most = allowed
+    return offer.form in forms and offer.isolation >= isolation and offer.gpu_milli <= most
+
+
 def device_of_class(offer: GpuOffer) -> str:
     """Return the device that an offer of a device class gives, whose name need not say it; "" of another offer.
 

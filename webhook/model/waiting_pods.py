@@ -5,7 +5,7 @@ Units of GPU resources that pods without a node will hold, by kind: the nodes wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -103,8 +103,9 @@ class WaitingPods:
             self._merged[resource] = _merge_kinds(kinds, self._fleet.all_nodes)
         return self._merged[resource]
 
-    def __contains__(self, resource: str) -> bool:
-        return resource in self._units
+    def resources(self) -> Collection[str]:
+        """Return the resources for which any pod waits."""
+        return self._units.keys()
 
     def _unit_kind(self, kind: WaitingKind) -> UnitKind:
         advertising = self._fleet.nodes_advertising(kind.resource) or self._fleet.all_nodes

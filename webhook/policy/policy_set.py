@@ -17,6 +17,7 @@ from webhook.errors import SourceLocation
 from webhook.model.bounded_cache import BoundedCache
 from webhook.model.derived_values import DerivedValues
 from webhook.model.enums import EvidenceSource, FullCapacityAction, GpuForm, IsolationLevel, PolicyMode
+from webhook.model.offers import AllowedShares
 from webhook.model.pods import NodeSelectorRequirement, Toleration
 from webhook.model.pools import QuotaPool
 from webhook.policy.fair_share import FairShare
@@ -57,8 +58,8 @@ class RightSizingRules(msgspec.Struct, frozen=True):
     templates: PolicyMode | None = None
 
     @property
-    def allowed_shares(self) -> tuple[tuple[GpuForm, ...], IsolationLevel, int]:
-        """The forms, the minimum isolation and the largest share of a card, in thousandths, that it allows."""
+    def allowed_shares(self) -> AllowedShares:
+        """What it allows pods to get."""
         return self.forms, self.isolation, min(999, 1000 - 10 * self.min_saving_percent)
 
 

@@ -34,7 +34,7 @@ from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, WHOLE_GPU, parse_gp
 from webhook.model.mig_catalog import MigProfileSpec, mig_card_spec, profile_milli
 from webhook.model.node_masks import union_masks
 from webhook.model.objects import HARD_EFFECTS
-from webhook.model.offers import GpuOffer, NodeHardware
+from webhook.model.offers import AllowedShares, GpuOffer, NodeHardware, is_allowed_share
 from webhook.model.quantity import parse_mebibytes
 from webhook.model.resource_names import is_container_resource
 
@@ -44,6 +44,9 @@ MAX_COUNTS = 8192
 HARDWARE_ATTRIBUTES = ("driverVersion", "cudaDriverVersion", "cudaComputeCapability", "productName")
 MAX_KNOWN_CLASSES = 64
 """Device classes that are looked at, the first by name."""
+
+MAX_RULES = 64
+"""Rules of policies for which the offers in order of preference are kept."""
 
 OTHER_DRIVER, EMPTY_DEVICE = "driver.example.com", Device()
 """A device of another driver: it may have none of NVIDIA's attributes."""
@@ -125,12 +128,24 @@ class ClassOffers(NamedTuple):
         unusable: Devices that are part of no offer, or not of one of their size; likewise.
         matching: The devices of each class; None of a class whose selectors fail, or are not evaluated here.
         whole_gpus: Drivers and products of the devices that serve `nvidia.com/gpu`.
+        with_others: These and offers of nodes, by what a policy allows; kept for the last offers of nodes.
     """
 
     by_resource: Mapping[str, ClassOffer] = MappingProxyType({})
     unusable: Sequence[UnusableDevices] = ()
     matching: Mapping[str, ClassDevices | None] = MappingProxyType({})
     whole_gpus: frozenset[NodeHardware] = frozenset()
+    with_others: DependentCache[AllowedShares, tuple[GpuOffer, ...]] = DependentCache(MAX_RULES)
+
+    def allowed_with(self, others: tuple[GpuOffer, ...], allowed: AllowedShares) -> tuple[GpuOffer, ...]:
+        """Return offers of nodes that a policy allows, and those of classes, in the order of `Fleet.offers_by_form`."""
+        known = self.with_others.values_for(others)
+        if (found := known.get(allowed)) is None:
+            usable = [each.offer for each in self.by_resource.values() if each.offer.nodes]
+            own = [offer for offer in usable if is_allowed_share(offer, allowed)]
+            in_order = sorted((*others, *own), key=lambda one: (allowed[0].index(one.form), one.gpu_milli))
+            found = known.store(allowed, tuple(in_order))
+        return found
 
     def hardware_of(self, offer: GpuOffer) -> frozenset[NodeHardware]:
         """Return drivers and products of the devices of an offer; none if it is not one of a class."""
@@ -169,7 +184,8 @@ def _find_offers(view: DeviceView, fleet: Fleet) -> ClassOffers:
     in_order = sorted(found.items(), key=lambda item: (item[1].offer.gpu_milli, item[0]))
     unusable.sort(key=lambda each: (each.offer.gpu_milli, each.obstacle, each.device_class))
     whole = matching.get(view.class_by_resource.get(WHOLE_GPU, ""))
-    return ClassOffers(dict(in_order), unusable, matching, _hardware_of(whole.devices if whole else ()))
+    hardware = _hardware_of(whole.devices if whole else ())
+    return ClassOffers(dict(in_order), unusable, matching, hardware, DependentCache(MAX_RULES))
 
 
 def _devices_of_class(name: str, view: DeviceView, fleet: Fleet) -> ClassDevices | None:

@@ -196,18 +196,15 @@ def find_affinity_nodes(
     if found is None or EXCLUDES_ALL in affinity:
         return None
     keys, occupied = {term.topology_key for term in affinity}, found.occupied_nodes()
-    with_keys = [fleet.nodes_with_label(key) for key in keys]
-    if not occupied & union_masks(with_keys) and all(map(selects_itself, affinity)):
-        return AffinityNodes(_nodes_in_all(with_keys, fleet), excluded, is_first=True)
-    matching = _nodes_in_all((fleet.nodes_in_domains(key, occupied) for key in keys), fleet)
-    return AffinityNodes(matching, excluded)
-
-
-def _nodes_in_all(masks: Iterable[int], fleet: Fleet) -> int:
-    nodes = fleet.all_nodes
-    for mask in masks:
-        nodes &= mask
-    return nodes
+    matching = with_keys = fleet.all_nodes
+    for key in keys:
+        matching &= fleet.nodes_in_domains(key, occupied)
+    is_met = matching or any(occupied & fleet.nodes_with_label(key) for key in keys)
+    if is_met or not all(map(selects_itself, affinity)):
+        return AffinityNodes(matching, excluded)
+    for key in keys:
+        with_keys &= fleet.nodes_with_label(key)
+    return AffinityNodes(with_keys, excluded, is_first=True)
 
 
 def _may_satisfy(requirements: LabelRequirements, labels: Mapping[str, str]) -> bool:

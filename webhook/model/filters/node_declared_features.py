@@ -23,10 +23,11 @@ RESTART_ALL_ACTION = "RestartAllContainers"
 
 def required_features(pod: Pod) -> tuple[str, ...]:
     """Return the features that a pod needs; () for most pods."""
-    spec, found = pod.spec, set[str]()
+    spec = pod.spec
+    found: set[str] = set()
     if spec.host_network and spec.host_users is False:
         found.add(USERS_OF_HOST_NETWORK)
-    for container in spec.containers + spec.init_containers + spec.ephemeral_containers:  # the last have no rules
+    for container in (*spec.containers, *spec.init_containers, *spec.ephemeral_containers):  # the last have no rules
         for rule in container.restart_policy_rules:
             if rule.action == RESTART_ALL_ACTION:
                 found.add(RESTART_ALL)

@@ -7,12 +7,13 @@ exclude the new one from one more domain, so these are counted against the domai
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
+from webhook.model.bounded_cache import BoundedCache
 from webhook.model.filters.inter_pod_affinity import (
     AffinityNodes,
     AntiAffinityIndex,
@@ -28,8 +29,15 @@ from webhook.model.filters.inter_pod_affinity import (
     required_anti_affinity,
 )
 from webhook.model.filters.node_ports import HostPort, held_ports
-from webhook.model.filters.pod_topology_spread import SpreadConstraint, SpreadNodes, find_spread_nodes, required_spread
+from webhook.model.filters.pod_topology_spread import (
+    SpreadConstraint,
+    SpreadNodes,
+    count_spread_pods,
+    find_spread_nodes,
+    required_spread,
+)
 from webhook.model.fleet import Fleet
+from webhook.model.node_masks import exclude_nodes
 from webhook.model.pod_groups import (
     NO_POD_GROUPS,
     NO_PODS,
@@ -49,6 +57,9 @@ MAX_DOMAINS = 32
 
 HOSTNAME = "kubernetes.io/hostname"
 """The topology key of single nodes."""
+
+MAX_KNOWN_TIES = 256
+"""Ties of pods that are kept as parsed."""
 
 TieKey = RequiredTerm | HostPort | PodGroup
 """What pods are counted by on each node: a term or host port that excludes others, or the labels that terms select."""
@@ -78,17 +89,30 @@ class PodTies(msgspec.Struct, frozen=True):
         return _selections(self.affinity, self.anti_affinity, self.spread)
 
 
+_known_ties: BoundedCache[tuple[str, bytes, tuple[tuple[str, str], ...]], PodTies] = BoundedCache(MAX_KNOWN_TIES)
+
+
 def ties_of(pod: Pod, identity: PodIdentity | None = None) -> PodTies:
-    """Return what ties a pod to other pods; `identity` replaces its namespace and labels."""
+    """Return what ties a pod to other pods; `identity` replaces its namespace and labels.
+
+    Cached: the pods of one workload have the same.
+    """
     own, spec = identity or identity_of(pod), pod.spec
-    known = own.namespace, tuple(own.labels.items())
+    labels = tuple(own.labels.items())
     if spec.affinity is None and not spec.topology_spread_constraints:
-        return PodTies(*known)
+        return PodTies(own.namespace, labels)
+    key = own.namespace, msgspec.json.encode((spec.affinity, spec.topology_spread_constraints)), labels
+    if (found := _known_ties.get(key)) is None:
+        found = _known_ties.store(key, _parse_ties(pod, own, labels))
+    return found
+
+
+def _parse_ties(pod: Pod, own: PodIdentity, labels: tuple[tuple[str, str], ...]) -> PodTies:
     written, spread = required_affinity(pod, own), required_spread(pod, own)
     near = tuple([merge_namespaces(term) for term in written])
     apart = tuple([merge_namespaces(term) for term in required_anti_affinity(pod, own)])
     unknown = any(map(is_unknown_selection, _selections(near, apart, spread)))
-    return PodTies(*known, near, apart, spread, near != written, unknown)
+    return PodTies(own.namespace, labels, near, apart, spread, near != written, unknown)
 
 
 def _selections(
@@ -177,7 +201,7 @@ class TiedNodes(msgspec.Struct, frozen=True):
     Attributes:
         matching: Mask of the nodes that its affinity allows.
         excluded: Mask of those from which its anti-affinity excludes it.
-        spread: Mask of those that its spread constraints allow.
+        allowed: Mask of those that all of its ties allow.
         is_first: True if it is the first of a group with affinity to itself: the others have to follow it.
         on_nodes: How many pods without a node may each exclude it from one node.
         domains: Masks of domains from which others of them may exclude it; () if none may.
@@ -186,16 +210,11 @@ class TiedNodes(msgspec.Struct, frozen=True):
 
     matching: int
     excluded: int
-    spread: int
+    allowed: int
     is_first: bool = False
     on_nodes: int = 0
     domains: tuple[int, ...] = ()
     blocked: int = 0
-
-    @property
-    def allowed(self) -> int:
-        """Mask of the nodes that all of its ties allow."""
-        return self.matching & self.spread & ~self.excluded
 
 
 UNTIED = TiedNodes(-1, 0, -1)
@@ -220,31 +239,36 @@ NO_TAKERS = Takers({})
 
 
 def find_tied_nodes(
-    ties: PodTies, pods: ClusterPods, fleet: Fleet, selected: int, tolerated: int, takers: Takers = NO_TAKERS
-) -> TiedNodes | None:
-    """Return the nodes to which its own ties allow a pod; None if that is not known.
+    ties: PodTies,
+    pods: ClusterPods,
+    fleet: Fleet,
+    selections: tuple[int, ...],
+    tolerated: int,
+    takers: Takers = NO_TAKERS,
+) -> tuple[TiedNodes | None, ...]:
+    """Return the nodes to which its own ties allow a pod, for each of some selections; None where that is not known.
 
     Args:
-        selected: Mask of the nodes that its node selector and required node affinity select.
+        selections: Masks of the nodes that its node selector and required node affinity select, or will select.
         tolerated: Mask of the nodes whose taints it tolerates.
     """
+    unknown = (None,) * len(selections)
     if ties.depends_on_version or ties.selects_unknown:
-        return None
-    nodes = find_own_affinity(ties, pods, fleet)
-    spread = find_spread_nodes(ties.spread, pods.groups, fleet, selected, tolerated)
-    if nodes is None or spread is None:
-        return None
-    allowed = fleet.all_nodes
-    for each in spread:
-        allowed &= each.allowed
-    first = nodes.is_first and bool(ties.affinity)
-    found = TiedNodes(nodes.matching, nodes.excluded, allowed, first)
+        return unknown
+    nodes, counts = find_own_affinity(ties, pods, fleet), count_spread_pods(ties.spread, pods.groups)
+    if nodes is None or counts is None:
+        return unknown
+    waiting = [each.waiting for each in counts]
+    for i, each in enumerate(ties.spread):
+        if each.pods.labels:
+            waiting[i] += _count_takers(each.pods, pods, takers, each.counts_itself)
     by_key = dict(takers.excluding)
     for term in ties.anti_affinity:
-        counts, key = pods.groups.count((term.pods,), pods.labels_of) or NO_PODS, term.topology_key
+        found, key = pods.groups.count((term.pods,), pods.labels_of) or NO_PODS, term.topology_key
         is_like = takers.unseen > 0 and _selects_itself(term, ties, pods)
-        by_key[key] = by_key.get(key, 0) + counts.waiting + _count_takers(term.pods, pods, takers, is_like=is_like)
-    return _with_takers(found, by_key, spread, pods, takers, fleet)
+        by_key[key] = by_key.get(key, 0) + found.waiting + _count_takers(term.pods, pods, takers, is_like)
+    spread = [find_spread_nodes(ties.spread, counts, fleet, each, tolerated) for each in selections]
+    return tuple([_with_takers(nodes, by_key, each, waiting, fleet) for each in spread])
 
 
 def find_own_affinity(ties: PodTies, pods: ClusterPods, fleet: Fleet) -> AffinityNodes | None:
@@ -323,7 +347,7 @@ def count_pods_apart(keys: Iterable[str], fitting: int, count: Callable[[int], i
     return most
 
 
-def _count_takers(selector: PodSelector, pods: ClusterPods, takers: Takers, *, is_like: bool) -> int:
+def _count_takers(selector: PodSelector, pods: ClusterPods, takers: Takers, is_like: bool) -> int:
     """Return how many selected pods that are not stored yet may get a node; `is_like`: it selects the new pod too."""
     count = takers.unseen if is_like else 0
     for pod, number in takers.assumed.items():
@@ -334,42 +358,45 @@ def _count_takers(selector: PodSelector, pods: ClusterPods, takers: Takers, *, i
 
 
 def _with_takers(
-    found: TiedNodes,
+    nodes: AffinityNodes,
     by_key: Mapping[str, int],
-    spread: Iterable[SpreadNodes],
-    pods: ClusterPods,
-    takers: Takers,
+    spread: Sequence[SpreadNodes],
+    waiting: Iterable[int],
     fleet: Fleet,
 ) -> TiedNodes | None:
-    """Return the nodes with those from which pods without a node may exclude the new one; None if it may be all."""
-    on_nodes, blocked = 0, dict[str, int]()
+    """Return the nodes that ties allow, and from which pods without a node may exclude the pod; None if it may be all.
+
+    Args:
+        by_key: By topology key, how many pods without a node exclude it by anti-affinity.
+        waiting: How many pods of each spread constraint have no node.
+    """
+    allowed = exclude_nodes(nodes.matching, nodes.excluded)
+    for each in spread:
+        allowed &= each.allowed
+    on_nodes = 0
+    blocked: dict[str, int] = {}
     for key, count in by_key.items():
         domains = fleet.domains_of_label(key)
         if not domains.are_single_nodes:
             blocked[key] = count
         elif domains.nodes:
             on_nodes += count
-    for each in spread:
-        constraint = each.constraint
-        waiting = each.waiting
-        if constraint.pods.labels:
-            waiting += _count_takers(constraint.pods, pods, takers, is_like=constraint.counts_itself)
-        if not waiting:
+    for each, more in zip(spread, waiting, strict=True):
+        key = each.constraint.topology_key
+        if not more:
             continue
-        if fleet.domains_of_label(constraint.topology_key).are_single_nodes:
-            on_nodes += waiting
+        if fleet.domains_of_label(key).are_single_nodes:
+            on_nodes += more
         else:
-            key = constraint.topology_key
-            blocked[key] = blocked.get(key, 0) + each.most_excluded(waiting, fleet)
+            blocked[key] = blocked.get(key, 0) + each.most_excluded(more, fleet)
+    found = TiedNodes(nodes.matching, nodes.excluded, allowed, nodes.is_first, on_nodes)
     keys = [key for key, count in blocked.items() if count]
     if not keys:
-        return replace(found, on_nodes=on_nodes) if on_nodes else found
+        return found
     if len(keys) > 1:
         return None
     masks = fleet.domains_of_label(keys[0]).masks
-    if len(masks) > MAX_DOMAINS:
-        return None
-    return replace(found, on_nodes=on_nodes, domains=masks, blocked=blocked[keys[0]])
+    return replace(found, domains=masks, blocked=blocked[keys[0]]) if len(masks) <= MAX_DOMAINS else None
 
 
 def pending_pod(pod: Pod, namespace: str) -> PendingPod:

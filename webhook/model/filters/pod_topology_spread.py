@@ -24,7 +24,7 @@ import msgspec
 from webhook.model.api_struct import ApiStruct
 from webhook.model.filters.inter_pod_affinity import PodIdentity, with_label_keys
 from webhook.model.fleet import Fleet
-from webhook.model.node_masks import NodeCounts, union_masks
+from webhook.model.node_masks import NodeCounts, exclude_nodes, union_masks
 from webhook.model.pod_groups import (
     NO_POD_GROUPS,
     NOTHING_SELECTED,
@@ -101,7 +101,6 @@ class SpreadNodes(msgspec.Struct, frozen=True):
         nodes: Mask of the nodes that count.
         least: The least number of pods of a domain.
         domains: The number of domains that count.
-        waiting: Pods of the constraint without a node.
     """
 
     constraint: SpreadConstraint
@@ -110,7 +109,6 @@ class SpreadNodes(msgspec.Struct, frozen=True):
     nodes: int
     least: int
     domains: int
-    waiting: int
 
     def most_excluded(self, more: int, fleet: Fleet) -> int:
         """Return from how many allowed domains, at most, so many more pods of the constraint exclude the new one.
@@ -131,25 +129,15 @@ class SpreadNodes(msgspec.Struct, frozen=True):
                 yield domain, most + 1 - self.counts.total(domain & self.nodes)
 
 
-def find_spread_nodes(
-    constraints: Collection[SpreadConstraint],
-    pods: PodGroups,
-    fleet: Fleet,
-    selected: int,
-    tolerated: int,
-    nominated: PodGroups = NO_POD_GROUPS,
-) -> tuple[SpreadNodes, ...] | None:
-    """Return the nodes that each constraint allows, by the pods that run; None if that is not known.
+def count_spread_pods(
+    constraints: Iterable[SpreadConstraint], pods: PodGroups, nominated: PodGroups = NO_POD_GROUPS
+) -> list[PodCounts] | None:
+    """Return the pods that each constraint counts; None if they are not known.
 
     Args:
-        selected: Mask of the nodes that the pod's node selector and required node affinity select.
-        tolerated: Mask of the nodes whose taints it tolerates.
         nominated: Those of the pods that are nominated ones.
     """
-    with_keys = fleet.all_nodes
-    for each in constraints:
-        with_keys &= fleet.nodes_with_label(each.topology_key)
-    found = []
+    found: list[PodCounts] = []
     for each in constraints:
         counts = pods.count((each.pods,), _no_labels)
         if counts is not None and not each.pods.labels:
@@ -158,9 +146,29 @@ def find_spread_nodes(
             counts = reserved._replace(waiting=counts.waiting) if reserved is not None else None
         if counts is None:
             return None
-        nodes = with_keys & (selected if each.honors_affinity else -1) & (tolerated if each.honors_taints else -1)
-        found.append(_nodes_of_constraint(each, counts, nodes, fleet))
-    return tuple(found)
+        found.append(counts)
+    return found
+
+
+def find_spread_nodes(
+    constraints: Collection[SpreadConstraint], counts: Iterable[PodCounts], fleet: Fleet, selected: int, tolerated: int
+) -> list[SpreadNodes]:
+    """Return the nodes that each constraint allows, by the pods that run.
+
+    Args:
+        counts: The pods of each constraint.
+        selected: Mask of the nodes that the pod's node selector and required node affinity select.
+        tolerated: Mask of the nodes whose taints it tolerates.
+    """
+    with_keys = fleet.all_nodes
+    for each in constraints:
+        with_keys &= fleet.nodes_with_label(each.topology_key)
+    found: list[SpreadNodes] = []
+    for each, pods in zip(constraints, counts, strict=True):
+        nodes = with_keys & selected if each.honors_affinity else with_keys
+        nodes = nodes & tolerated if each.honors_taints else nodes
+        found.append(_nodes_of_constraint(each, pods, nodes, fleet))
+    return found
 
 
 def _no_labels(_namespace: str) -> Mapping[str, str]:
@@ -180,10 +188,10 @@ def _nodes_of_constraint(constraint: SpreadConstraint, pods: PodCounts, nodes: i
     if most < 0:
         allowed = 0
     elif domains.are_single_nodes:
-        allowed = counts.nodes_with_at_most(most, nodes) | domains.nodes & ~nodes
+        allowed = counts.nodes_with_at_most(most, nodes) | exclude_nodes(domains.nodes, nodes)
     else:
-        allowed = domains.nodes & ~union_masks([mask for mask, count in by_domain if count > most])
-    return SpreadNodes(constraint, allowed, counts, nodes, least, number, pods.waiting)
+        allowed = exclude_nodes(domains.nodes, union_masks([mask for mask, count in by_domain if count > most]))
+    return SpreadNodes(constraint, allowed, counts, nodes, least, number)
 
 
 def _most_in_domain(constraint: SpreadConstraint, least: int) -> int:

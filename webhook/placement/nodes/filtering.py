@@ -28,6 +28,7 @@ from webhook.model.filters.pod_topology_spread import (
     SPREAD_KEY_MISSING,
     SPREAD_VIOLATED,
     SpreadConstraint,
+    count_spread_pods,
     find_skewed_nodes,
     find_spread_nodes,
 )
@@ -292,7 +293,8 @@ def tie_exclusions(pod: Pod, pods: ClusterPods, fleet: Fleet) -> Iterator[NodeEx
         yield NodeExclusion(affinity.excluded, ANTI_AFFINITY_VIOLATED, message)
     message = "the required anti-affinity of a pod there selects it"
     yield NodeExclusion(others.nodes, EXISTING_ANTI_AFFINITY_VIOLATED, message)
-    spread = find_spread_nodes(ties.spread, pods.groups, fleet, selected, tolerated, pods.nominated) or ()
+    counts = count_spread_pods(ties.spread, pods.groups, pods.nominated)
+    spread = find_spread_nodes(ties.spread, counts, fleet, selected, tolerated) if counts is not None else ()
     without_key, skewed = find_skewed_nodes(spread, fleet)
     keys = _topology_keys(ties.spread)
     yield NodeExclusion(without_key, SPREAD_KEY_MISSING, f"it lacks {keys}, by which the pod is spread")
