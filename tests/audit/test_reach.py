@@ -343,6 +343,8 @@ def test_of_ten_pods_that_would_each_fit_only_as_many_are_right_sized_as_fit_tog
     assert reach is not None
     assert (reach.eligible, reach.right_sized, reach.kept) == (most, most, ())
     assert sum(each.pods for each in reach.ineligible) == 10 - most
+    assert reach.displaced == 10 - most  # the savings count all ten
+    assert f"The savings count {10 - most} more pods" in "\n".join(reach_lines(reach))
 
 
 def test_the_pods_that_would_gain_from_a_change_are_those_that_fit_on_what_right_sized_pods_leave() -> None:
@@ -351,6 +353,7 @@ def test_the_pods_that_would_gain_from_a_change_are_those_that_fit_on_what_right
     assert reach is not None
     assert (reach.eligible, reach.right_sized) == (6, 4)
     assert [(each.pods, each.reason) for each in reach.kept] == [(2, "OptedOut")]
+    assert (reach.displaced, reach.savings_note) == (0, "")  # nothing is saved of those that keep their GPUs
     assert [(each.pods, each.reason) for each in reach.ineligible] == [(2, "NoFreeCapacity")]
     assert list(map(str, reach.partitioning)) == [f"Partition 1 {CARDS} card as 7 x 1g.10gb: up to 2 more pods"]
 
@@ -360,6 +363,7 @@ def test_pods_in_audit_mode_take_slices_from_one_another() -> None:
     assert reach is not None
     assert (reach.eligible, reach.right_sized) == (3, 0)
     assert [(each.pods, each.reason) for each in reach.kept] == [(3, "AuditMode")]
+    assert reach.displaced == 7
 
 
 def test_the_report_says_how_many_of_too_many_pods_are_evaluated_alone() -> None:

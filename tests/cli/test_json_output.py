@@ -165,7 +165,7 @@ def test_audit_adds_namespaces(rightslice: Run) -> None:
     parts = {"namespaces", "workloads", "claims", "rightSizedAtAdmission", "utilization", "reach"}
     assert set(document) == {"objects", "summary", *parts}
     assert set(document["rightSizedAtAdmission"]) == {"pods", "gpuMilliBefore", "gpuMilliAfter", "gpuMilliSaved"}
-    pods = {"eligiblePods", "rightSizedPods", "evaluatedAlonePods"}
+    pods = {"eligiblePods", "rightSizedPods", "evaluatedAlonePods", "displacedPods"}
     assert set(document["reach"]) == {*pods, "kept", "ineligible", "partitioning"}
     for each in document["namespaces"]:
         assert_shape(each, NAMESPACE)

@@ -18,7 +18,7 @@ from tests.report.layout_samples import planned_layout
 from webhook.cli.main import build_app_for
 from webhook.model.enums import PolicyMode
 from webhook.report.audit import AdmissionSavings, AuditPage, totals_by_namespace
-from webhook.report.html import MAX_UNEVALUATED, group_findings, html_report
+from webhook.report.html import MAX_UNEVALUATED, group_findings, html_report_pieces
 from webhook.report.layout_html import layout_page
 from webhook.report.results import UnevaluatedReason
 from webhook.report.text import LABELS
@@ -42,6 +42,11 @@ const found = [shown()];
 for (let i = 0; i < 2; i++) { button.click(); found.push(shown(), button.parentElement.getAttribute("aria-sort")); }
 return found;
 """
+
+
+def html_report(page: AuditPage) -> str:
+    """Return the whole report."""
+    return "".join(html_report_pieces(page))
 
 
 @pytest.fixture(scope="module")
@@ -422,3 +427,17 @@ def test_a_long_example_and_a_long_fix_of_a_finding_end_with_an_ellipsis() -> No
         msgspec.structs.replace(audited_page(), workloads=tuple(rows_of([audited_pod("a", findings=[finding])])))
     )
     assert len(re.findall("(?:message|fix)[^<]*…</summary>", report)) == 2
+
+
+def test_the_reach_says_by_how_many_pods_the_savings_exceed_it(page: AuditPage) -> None:
+    assert page.reach is not None
+    report = html_report(msgspec.structs.replace(page, reach=page.reach._replace(displaced=3)))
+    reach = report.split("<h2>Reach</h2>")[1].split("<h2>")[0]
+    assert "The savings count 3 more pods, each evaluated alone" in reach
+    assert "The savings count" not in html_report(page)
+
+
+def test_the_rows_of_the_report_come_piece_by_piece(page: AuditPage) -> None:
+    pieces = [str(each) for each in html_report_pieces(page)]
+    rows = [each for each in pieces if each.strip().startswith("<tr>")]
+    assert len(rows) >= len(page.workloads) > 1

@@ -24,7 +24,7 @@ from webhook.engine.feasible_nodes import FeasibleNodes
 from webhook.model.admission import AdmissionRequest
 from webhook.model.assumed_pods import AssumedPod
 from webhook.model.cluster_view import ClusterView
-from webhook.model.decisions import RIGHT_SIZED, OfferChoice
+from webhook.model.decisions import AUDIT_MODE, RIGHT_SIZED, OfferChoice
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.report.results import CheckResult, PodReach
 
@@ -69,7 +69,7 @@ class SequentialReach:
             data = msgspec.json.decode(zlib.decompress(compressed))
             request, view, found = self._decide(results[position], data)
             self._take(request, view, found.choice, runs=bool(results[position].node))
-            decided[position] = _with_reach(results[position], found.reach)
+            decided[position] = _after_others(results[position], found.reach)
         return decided
 
     def _take_if_right_sized(self, result: CheckResult) -> bool:
@@ -115,6 +115,19 @@ def _as_assumed(resource: str, nodes: int, feasible: FeasibleNodes) -> AssumedPo
     return AssumedPod(
         "", resource, nodes & feasible.nodes, 1, math.inf, cpu_milli=cpu_milli, memory=memory, others=others
     )
+
+
+def _after_others(result: CheckResult, reach: PodReach | None) -> CheckResult:
+    """Return the result of a pod with what others leave for it."""
+    before = result.pod_details.reach if result.pod_details is not None else None
+    if reach is not None and before is not None and _is_sized(before) and not _is_sized(reach):
+        reach = msgspec.structs.replace(reach, displaced=True)
+    return _with_reach(result, reach)
+
+
+def _is_sized(reach: PodReach) -> bool:
+    """Return whether policies right-size a pod, or would if they were enforced."""
+    return reach.eligible and reach.outcome in (RIGHT_SIZED, AUDIT_MODE)
 
 
 def _with_reach(result: CheckResult, reach: PodReach | None) -> CheckResult:

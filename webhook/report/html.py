@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from importlib import resources
@@ -112,8 +112,8 @@ EXEMPTIONS = Table[ExemptionUsage](
 )
 
 
-def html_report(page: AuditPage) -> str:
-    """Return the report as HTML."""
+def html_report_pieces(page: AuditPage) -> Iterator[str]:
+    """Yield the report as HTML, piece by piece: a whole one is tens of megabytes in a large cluster."""
     findings = group_findings(page.workloads)
     unevaluated = [UnevaluatedPods(row, *each) for row in page.workloads for each in row.unevaluated]
     unevaluated.sort(key=lambda each: (-each.pods, each.workload.namespace, each.workload.name))
@@ -135,7 +135,7 @@ def html_report(page: AuditPage) -> str:
         "fragmentation_chart": _fragmentation_chart(page.nodes),
         "nodes": CAPACITY_WIDE.to_html(nodes),
         "shown_nodes": len(nodes),
-        "workloads": workload_columns(figures.prices if figures else None).to_html(
+        "workloads": workload_columns(figures.prices if figures else None).html_pieces(
             page.workloads, "workloads", row_header="Workload"
         ),
         "findings": FINDINGS.to_html(findings[:MAX_FINDINGS]),
@@ -147,7 +147,7 @@ def html_report(page: AuditPage) -> str:
         "exemptions": EXEMPTIONS.to_html(page.exemptions),
         "idle_below": format_percent(IDLE_BELOW),
     }
-    return render_page("audit.html", context)
+    return jinja_environment().get_template("audit.html").generate(_common_context(), **context)
 
 
 def _sentence(text: str) -> str:
@@ -156,13 +156,17 @@ def _sentence(text: str) -> str:
 
 def render_page(template: str, context: Mapping[str, object]) -> str:
     """Return a page with the style and the script that all pages have."""
+    return jinja_environment().get_template(template).render(_common_context(), **context)
+
+
+def _common_context() -> Mapping[str, object]:
+    """Return the style and the script of all pages."""
     script = template_text("page.js")
-    common = {
+    return {
         "style": Markup(template_text("page.css")),  # noqa: S704 - our own file
         "script": Markup(script),  # noqa: S704 - our own file
         "security": content_security_policy(script),
     }
-    return jinja_environment().get_template(template).render(common, **context)
 
 
 def content_security_policy(script: str) -> str:

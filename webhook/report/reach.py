@@ -84,6 +84,7 @@ class ReachReport(NamedTuple):
         ineligible: All other pods with GPUs, by reason.
         partitioning: What other partitions would add.
         alone: Eligible pods that are not decided one after another, because there are too many: fewer may get a slice.
+        displaced: Pods whose savings are summed up, each evaluated alone, and for which no slice is left after others.
     """
 
     eligible: int
@@ -92,6 +93,15 @@ class ReachReport(NamedTuple):
     ineligible: tuple[KeptPods, ...]
     partitioning: tuple[PartitioningAdvice, ...]
     alone: int = 0
+    displaced: int = 0
+
+    @property
+    def savings_note(self) -> str:
+        """How the sums of savings exceed the reach; "" if they do not."""
+        if not self.displaced:
+            return ""
+        pods = pluralize(self.displaced, "more pod")
+        return f"The savings count {pods}, each evaluated alone: no slice is left when the others have theirs"
 
     def __str__(self) -> str:
         if not self.eligible:
@@ -128,6 +138,7 @@ def summarize_reach(results: Iterable[CheckResult], fleet: Fleet) -> ReachReport
         _kept_pods(ineligible),
         _advise_partitioning(needs, fleet),
         sum(each.alone for each in found),
+        sum(each.displaced for each in found),
     )
 
 
@@ -213,6 +224,8 @@ def _profile_memory(product: str, profile: str) -> int:
 def reach_lines(reach: ReachReport, paint: Paint = without_style) -> Iterator[str]:
     """Yield the reach for a terminal: the total, why eligible pods keep their GPUs, and what partitions would add."""
     yield f"Reach: {reach}"
+    if reach.savings_note:
+        yield reach.savings_note
     if reach.ineligible:
         yield f"Not eligible: {', '.join(f'{each.pods} {each.reason}' for each in reach.ineligible)}"
     if reach.kept:
@@ -230,4 +243,5 @@ def reach_document(reach: ReachReport) -> Json:
         "ineligible": list(map(KEPT_PODS.to_document, reach.ineligible)),
         "partitioning": [each._asdict() for each in reach.partitioning],
         "evaluatedAlonePods": reach.alone,
+        "displacedPods": reach.displaced,
     }

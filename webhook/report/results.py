@@ -74,6 +74,7 @@ class PodReach(msgspec.Struct, frozen=True, gc=False):
         card_nodes: Then the mask of the nodes with whole cards that it may use.
         alone: Whether it is eligible only as long as no other pod takes its slice, because there are too many pods to
             decide them all one after another.
+        displaced: Whether it would be right-sized alone, and no slice is left when others have theirs.
     """
 
     eligible: bool
@@ -81,6 +82,7 @@ class PodReach(msgspec.Struct, frozen=True, gc=False):
     missing_mib: int = 0
     card_nodes: int = 0
     alone: bool = False
+    displaced: bool = False
 
 
 class ClusterPodDetails(msgspec.Struct, frozen=True, gc=False):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from typing import Any, Generic, TypeVar
@@ -147,14 +147,20 @@ class Table(Generic[Row]):
             name: The id of the table.
             row_header: The header of the column that stays in view when the table scrolls; by default the first.
         """
+        return Markup("").join(self.html_pieces(rows, name, row_header))
+
+    def html_pieces(self, rows: Iterable[Row], name: str = "", row_header: str = "") -> Iterator[Markup]:
+        """Yield `to_html` piece by piece, one for each row: the rows of a large cluster are tens of megabytes."""
         columns = [column for column in self.columns if column.header and column.html]
         naming = next((column for column in columns if column.header == row_header), columns[0])
         table_id = f' id="{escape(name)}"' if name else ""
         headers = "".join(_html_header(column, sticky=column is naming) for column in columns)
-        lines = ("".join(_html_cell(column, row, sticky=column is naming) for column in columns) for row in rows)
-        body = "\n".join(f"<tr>{line}</tr>" for line in lines)
-        table = f"<table{table_id}><thead><tr>{headers}</tr></thead><tbody>\n{body}</tbody></table>"
-        return Markup(f'<div class="scroll folded">{table}</div>')  # noqa: S704 - every value in it is escaped
+        head = f'<div class="scroll folded"><table{table_id}><thead><tr>{headers}</tr></thead><tbody>\n'
+        yield Markup(head)  # noqa: S704 - every value in it is escaped
+        for i, row in enumerate(rows):
+            cells = "".join(_html_cell(column, row, sticky=column is naming) for column in columns)
+            yield Markup("\n" * (i > 0) + f"<tr>{cells}</tr>")  # noqa: S704 - every value in it is escaped
+        yield Markup("</tbody></table></div>")
 
 
 NO_ORDER: tuple[Any, ...] = (0,)

@@ -228,8 +228,8 @@ def _render_html(
     reach: ReachReport | None,
     selected: str,
     moment: datetime,
-) -> str:
-    from webhook.report.html import html_report  # templates are slow to import
+) -> Iterator[str]:
+    from webhook.report.html import html_report_pieces  # templates are slow to import
 
     policies = audit.context.policies
     served = Counter(name for row in workloads for name in row.exemptions)
@@ -245,7 +245,7 @@ def _render_html(
         )
         for each in sorted(policies.exemptions, key=lambda one: one.expires)
     )
-    return html_report(
+    return html_report_pieces(
         AuditPage(
             cluster=audit.cluster,
             moment=moment.isoformat(timespec="seconds"),
