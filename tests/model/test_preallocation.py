@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.cpu_timer import CpuTimer
 from tests.house.checkout import read_checkout_file
 from webhook.model.preallocation import (
     FRAMEWORKS,
@@ -175,6 +176,23 @@ CASES: dict[str, tuple[str, str, tuple[str, ...], dict[str, str]]] = {
     "MLServer by its command": ("MLServer", "app", ("mlserver", "start", "/mnt/models"), {}),
     "MLServer by its variables": ("MLServer", "app", (), {"MLSERVER_MODEL_IMPLEMENTATION": "x.Runtime"}),
     "MLServer whose TensorFlow grows": ("", "seldonio/mlserver:1.6.1", (), {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}),
+    "vLLM of TRL": ("vLLM", "app", ("trl", "vllm-serve", "--model", "m"), {}),
+    "DeepSpeed-MII": ("DeepSpeed-MII", "app", ("python", "-m", "mii.entrypoints.openai_api_server"), {}),
+    "mistral.rs": ("mistral.rs", "app", ("mistralrs-server", "--port", "80"), {}),
+    "HeavyDB": ("HeavyDB", "heavyai/heavyai-ee-cuda:latest", (), {}),
+    "Milvus": ("Milvus", "milvusdb/milvus:v2.4.0-gpu", (), {}),
+    "a client of Milvus": ("", "app", ("python", "t.py", "--host", "milvus"), {}),
+    "a pool of RMM": ("RAPIDS memory pool", "app", ("python", "-c", "rmm.reinitialize(pool_allocator=True)"), {}),
+    "RMM without a pool": ("", "app", ("python", "-c", "rmm.reinitialize(pool_allocator=False)"), {}),
+    "cudf.pandas": ("cudf.pandas", "app", ("python", "-m", "cudf.pandas", "t.py"), {}),
+    "cudf.pandas without a pool": (
+        "",
+        "app",
+        ("python", "-m", "cudf.pandas", "t.py"),
+        {"CUDF_PANDAS_RMM_MODE": "async"},
+    ),
+    "vLLM by a keyword": ("vLLM", "app", ("python", "-c", "LLM('m', gpu_memory_utilization=0.1)"), {}),
+    "a path with a fraction": ("", "app", ("python", "t.py", "/d/gpu_memory_utilization=0.1"), {}),
     "Infinity allocates on demand": ("", "michaelf34/infinity:0.0.77", ("v2", "--model-id", "m"), {}),
     "the address of a vLLM server": ("", "app", ("python", "x.py"), {"LLM_URL": "http://vllm.serving.svc/v1"}),
 }
@@ -236,7 +254,55 @@ FRACTIONS: dict[str, tuple[tuple[str, float | None], tuple[str, ...], dict[str, 
     "MAX's default": (("--device-memory-utilization", 0.9), ("max", "serve"), {}),
     "MAX's flag": (("--device-memory-utilization", 0.4), ("max", "serve", "--device-memory-utilization=0.4"), {}),
     "MAX's file that may contain it": (("", None), ("max", "serve", "--config-file", "/recipe.yaml"), {}),
-    "a fraction of what the model leaves is not of what it sees": (("", None), ("trtllm-serve",), {}),
+    "a default of what the model leaves is not of what it sees": (
+        ("--free_gpu_memory_fraction", None),
+        ("trtllm-serve",),
+        {},
+    ),
+    "a fraction of what the model leaves": (
+        ("--kv_cache_free_gpu_memory_fraction", 0.05),
+        ("trtllm-serve", "m", "--kv_cache_free_gpu_memory_fraction", "0.05"),
+        {},
+    ),
+    "a fraction of LMDeploy": (
+        ("--cache-max-entry-count", 0.05),
+        ("lmdeploy", "serve", "--cache-max-entry-count", "0.05"),
+        {},
+    ),
+    "inline Python": (
+        ("gpu_memory_utilization", 0.1),
+        ("python", "-c", "import vllm; vllm.LLM('m', gpu_memory_utilization = 0.1)"),
+        {},
+    ),
+    "inline Python of SGLang": (
+        ("mem_fraction_static", 0.1),
+        ("python", "-c", "sglang.Engine(mem_fraction_static=0.1)"),
+        {},
+    ),
+    "inline Python of TensorFlow": (
+        ("per_process_gpu_memory_fraction", 0.1),
+        ("python", "-c", "tf.GPUOptions(per_process_gpu_memory_fraction=0.1)"),
+        {},
+    ),
+    "JSON": (("gpu_memory_utilization", 0.1), ("vllm", "serve", '{"gpu_memory_utilization": 0.1}'), {}),
+    "words before a flag": (
+        ("--vllm_gpu_memory_utilization", 0.1),
+        ("swift", "deploy", "--vllm_gpu_memory_utilization", "0.1"),
+        {},
+    ),
+    "a default of the shell": (
+        ("--gpu-memory-utilization", 0.1),
+        ("sh", "-c", "vllm serve m ${X:---gpu-memory-utilization=0.1}"),
+        {},
+    ),
+    "Xinference": (("--gpu-memory-utilization", 0.1), ("xinference", "--gpu_memory_utilization", "0.1"), {}),
+    "a short flag before a fraction": (("--gpu-memory-utilization", 0.1), ("vllm", "--gpu-m=0.1"), {}),
+    "a short flag before something else": (("--gpu-memory-utilization", 0.9), ("vllm", "--gpu", "all"), {}),
+    "a variable that the command unsets": (
+        ("XLA_PYTHON_CLIENT_MEM_FRACTION", None),
+        ("env", "-u", "XLA_PYTHON_CLIENT_MEM_FRACTION", "python", "t.py"),
+        {"XLA_PYTHON_CLIENT_MEM_FRACTION": ".9"},
+    ),
 }
 
 
@@ -284,3 +350,11 @@ def test_the_page_shows_the_table() -> None:
     message = "paste the output of: python -m webhook.model.preallocation"
 
     assert "\n".join(frameworks_table()) in read_checkout_file("docs/rightsizing.md"), message
+
+
+@pytest.mark.no_cover
+@pytest.mark.parametrize("text", ["-" * 60_000, "--a" * 20_000, "--a_" * 15_000, "${" * 30_000, "x= " * 20_000])
+def test_one_long_argument_takes_milliseconds(text: str) -> None:
+    with CpuTimer() as timer:
+        preallocating_framework("app", ("sh", "-c", text))
+    assert timer.seconds < 0.05

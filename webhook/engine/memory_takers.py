@@ -102,6 +102,8 @@ def _reason_by_fraction(
     fraction = _fraction_of(framework, container)
     for offer in offers:
         limit, visible = _limit_and_visible(offer)
+        if framework.of_free and offer.replicas > 1:
+            fraction = fraction._replace(value=None)
         if not _is_suitable(fraction, visible, need_mib, limit, shared=offer.replicas > 1):
             return KeepRequest(KeepReason.MEMORY_FRACTION, _advice(framework, fraction, offer, visible, need_mib))
     return None
@@ -174,7 +176,7 @@ def _change_fraction(
     """
     fraction = _fraction_of(framework, container)
     setting, after = fraction.setting, _suitable_fraction(offers, need_mib)
-    if not after or not setting:
+    if not after or not setting or (framework.of_free and offers[0].replicas > 1):
         return None
     if not fraction.stated:
         return FractionChange(container.name, (*path, "env"), setting, after) if setting.isidentifier() else None

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from webhook.model.bounded_cache import request_cache
 from webhook.model.pods import expand_references
+from webhook.model.written_settings import matches_name, setting_key, written_settings
 
 Variables = Sequence[tuple[str, str]]
 """Names and values of a container's environment, as far as known."""
@@ -36,6 +37,7 @@ class PreallocatingFramework(NamedTuple):
         unread: Flags by which it takes another amount, or reads it from a file.
         on_demand: The variable, and its values, exactly as it reads them, that make it allocate on demand.
         takes_visible: False if it keeps pools of a size that does not depend on the memory it sees.
+        of_free: True if its fraction is one of the memory that the model leaves, which is at least as much in total.
     """
 
     name: str
@@ -49,6 +51,7 @@ class PreallocatingFramework(NamedTuple):
     unread: tuple[str, ...] = ()
     on_demand: tuple[str, tuple[str, ...]] | None = None
     takes_visible: bool = True
+    of_free: bool = False
 
 
 _VLLM_FRACTION = "--gpu-memory-utilization"
@@ -58,7 +61,7 @@ FRAMEWORKS = (
     PreallocatingFramework(
         "vLLM",
         images=("vllm", "llm-d"),
-        commands=("vllm",),
+        commands=("vllm", "trl vllm-serve"),
         modules=("vllm", "vllm_worker"),
         flags=(_VLLM_FRACTION,),
         variables=("VLLM_GPU_MEMORY_UTILIZATION", "VLLM_ATTENTION_BACKEND", "VLLM_WORKER_MULTIPROC_METHOD"),
@@ -105,9 +108,22 @@ FRAMEWORKS = (
         images=("xinference",),
         commands=("xinference", "xinference-local", "xinference-worker"),
         modules=("xinference",),
+        fractions=(_VLLM_FRACTION,),
     ),
-    PreallocatingFramework("GPUStack", images=("gpustack",), commands=("gpustack",), modules=("gpustack",)),
-    PreallocatingFramework("OpenLLM", images=("openllm",), commands=("openllm",), modules=("openllm",)),
+    PreallocatingFramework(
+        "GPUStack",
+        images=("gpustack",),
+        commands=("gpustack",),
+        modules=("gpustack",),
+        fractions=(_VLLM_FRACTION,),
+    ),
+    PreallocatingFramework(
+        "OpenLLM",
+        images=("openllm",),
+        commands=("openllm",),
+        modules=("openllm",),
+        fractions=(_VLLM_FRACTION,),
+    ),
     PreallocatingFramework(
         "LightLLM",
         images=("lightllm",),
@@ -189,7 +205,9 @@ FRAMEWORKS = (
         images=("tensorrt-llm", "tensorrtllm", "trtllm"),
         commands=("trtllm-serve", "trtllm-llmapi-launch"),
         modules=("tensorrt_llm", "trtllm"),
-        flags=("--kv_cache_free_gpu_memory_fraction",),
+        flags=("--free_gpu_memory_fraction",),
+        fractions=("--free_gpu_memory_fraction",),
+        of_free=True,
     ),
     PreallocatingFramework(
         "LMDeploy",
@@ -197,6 +215,8 @@ FRAMEWORKS = (
         commands=("lmdeploy",),
         modules=("lmdeploy",),
         flags=("--cache-max-entry-count",),
+        fractions=("--cache-max-entry-count",),
+        of_free=True,
     ),
     PreallocatingFramework(
         "DJL-LMI",
@@ -206,7 +226,33 @@ FRAMEWORKS = (
         variables=("OPTION_ROLLING_BATCH", "OPTION_TENSOR_PARALLEL_DEGREE", "OPTION_GPU_MEMORY_UTILIZATION"),
         fractions=("OPTION_GPU_MEMORY_UTILIZATION",),
     ),
-    PreallocatingFramework("RAPIDS memory pool", flags=("--rmm-pool-size",)),
+    PreallocatingFramework("DeepSpeed-MII", images=("deepspeed-mii", "deepspeed/mii"), modules=("mii",)),
+    PreallocatingFramework(
+        "mistral.rs",
+        images=("mistral.rs", "mistralrs"),
+        commands=("mistralrs-server", "mistralrs"),
+        flags=("--pa-gpu-mem-usage",),
+        fractions=("--pa-gpu-mem-usage",),
+        unread=("--pa-gpu-mem", "--pa-ctxt-len"),
+        of_free=True,
+    ),
+    PreallocatingFramework(
+        "HeavyDB",
+        images=("heavyai", "heavydb", "omnisci"),
+        commands=("startheavy", "/opt/heavyai/"),
+        unread=("--gpu-buffer-mem-bytes",),
+    ),
+    PreallocatingFramework(
+        "Milvus", images=("milvus",), commands=("milvus run",), variables=("KNOWHERE_GPU_MEM_POOL_SIZE",)
+    ),
+    PreallocatingFramework(
+        "RAPIDS memory pool", modules=("PoolMemoryResource",), flags=("--rmm-pool-size", "--pool-allocator")
+    ),
+    PreallocatingFramework(
+        "cudf.pandas",
+        modules=("cudf.pandas",),
+        on_demand=("CUDF_PANDAS_RMM_MODE", ("cuda", "managed", "async")),
+    ),
     PreallocatingFramework(
         "Spark RAPIDS",
         images=("spark-rapids", "rapids-4-spark"),
@@ -215,8 +261,8 @@ FRAMEWORKS = (
         percent=100,
     ),
 )
-"""Defaults by the projects' own documentation. A fraction of the memory that is free after the model is loaded
-(TensorRT-LLM, LMDeploy) is not listed, because it says nothing about the whole. MLServer runs models of TensorFlow, and
+"""Defaults by the projects' own documentation. For a fraction of the memory that is free after the model is loaded
+(`of_free`), no default is listed, because it says little about the whole. MLServer runs models of TensorFlow, and
 nothing in a pod shows whether it does. Infinity, which serves embeddings, has no such setting: it runs PyTorch, which
 allocates on demand."""
 
@@ -242,7 +288,7 @@ _PREFIXES = {
     if "/" in name or "." in name
 }
 _ALL_PREFIXES = tuple(_PREFIXES)
-_FLAGS = {flag.replace("_", "-"): framework for framework in FRAMEWORKS for flag in framework.flags}
+_FLAGS = {setting_key(flag): framework for framework in FRAMEWORKS for flag in framework.flags}
 _VARIABLES = {name: framework for framework in FRAMEWORKS for name in framework.variables if name.isidentifier()}
 _VALUES = {
     (name, value): framework
@@ -266,9 +312,12 @@ _SIGNS_IN_TEXT = {
 }
 _IN_TEXT = re.compile(
     "|".join(sorted({re.escape(name).replace("_", "[-_]") for name in _SIGNS_IN_TEXT}))
-    + "|--[a-z_-]*(?:fraction|utilization|pool|entry)"
+    + "|fraction|utilization|pool|entry|mem[-_]usage"
 )
-"""A quick test for long texts worth parsing: names of programs, modules and variables, and parts of flags."""
+"""A quick test for long texts worth parsing: names of programs, modules and variables, and parts of flags.
+
+It has no quantifiers, so it takes linear time.
+"""
 
 _IN_SHELL = re.compile(r"[^\s()\[\]{}<>;&|,`'\"$]+")
 """A word of a shell command, which is one argument."""
@@ -277,7 +326,9 @@ _SHELL_VARIABLE = re.compile(r"\$\{?(\w+)")
 """A variable that the shell expands, or a reference that was too long to expand."""
 
 _FRACTION = re.compile(r"\d{0,3}\.?\d{1,16}(?:[eE][+-]?\d{1,2})?")
-_SHORTEST_ABBREVIATION = 8
+_SHORTEST_ABBREVIATION, _SHORTEST_BEFORE_FRACTION = 6, 3
+"""Letters of a flag that argparse accepts instead of the whole; the second if a fraction follows."""
+
 
 _MOST_TEXTS = 1000
 _SHORT_TEXT = 64
@@ -310,10 +361,12 @@ def preallocating_framework(
         texts = _expand_command(command, settings)
         if _is_too_large(texts, settings):
             return TOO_LARGE
-    words = _words_worth_parsing(texts)
+    worth = _texts_worth_parsing(texts)
+    words = [word for text in worth for word in _IN_SHELL.findall(text)]
+    by_setting = [_framework_of_name(name) for name, value in written_settings("\n".join(worth)) if value != "False"]
     by_word = (*map(_framework_of_word, words), *map(_framework_of_subcommand, words, words[1:]))
     by_variable = map(_framework_of_variable, settings.items())
-    found = (*filter(None, by_word), *filter(None, by_variable), *signs)
+    found = (*filter(None, (*by_word, *by_variable, *by_setting)), *signs)
     return _choose_framework([sign for sign in found if not _grows_on_demand(sign, settings, texts)])
 
 
@@ -342,9 +395,8 @@ def _is_too_large(texts: Sequence[str], settings: Mapping[str, str]) -> bool:
     return characters > _MOST_CHARACTERS or max(len(texts), len(settings)) > _MOST_TEXTS
 
 
-def _words_worth_parsing(texts: Sequence[str]) -> list[str]:
-    worth = [text for text in texts if len(text) < _SHORT_TEXT or _IN_TEXT.search(text)]
-    return [word for text in worth for word in _IN_SHELL.findall(text)]
+def _texts_worth_parsing(texts: Sequence[str]) -> list[str]:
+    return [text for text in texts if len(text) < _SHORT_TEXT or _IN_TEXT.search(text)]
 
 
 def _grows_on_demand(framework: PreallocatingFramework, settings: Mapping[str, str], texts: Sequence[str]) -> bool:
@@ -360,7 +412,7 @@ def _grows_on_demand(framework: PreallocatingFramework, settings: Mapping[str, s
 
 def _framework_of_word(word: str) -> PreallocatingFramework | None:
     if word.startswith("--"):
-        return _FLAGS.get(word.partition("=")[0].replace("_", "-"))
+        return _framework_of_name(word.partition("=")[0])
     if word.startswith(_ALL_PREFIXES):
         return next(framework for prefix, framework in _PREFIXES.items() if word.startswith(prefix))
     for part in word.removeprefix("-m").rpartition("/")[2].split("."):
@@ -368,6 +420,15 @@ def _framework_of_word(word: str) -> PreallocatingFramework | None:
             return _NAMES[part]
     name, assigned, value = word.partition("=")
     return _framework_of_setting((name, value)) if assigned and name not in _ON_DEMAND else None
+
+
+@request_cache(1024)
+def _framework_of_name(name: str) -> PreallocatingFramework | None:
+    """Recognize the name of a setting, other than a variable, by its last words."""
+    if name.isupper():
+        return None
+    key = setting_key(name)
+    return _FLAGS.get(key) or next((one for flag, one in _FLAGS.items() if matches_name(key, flag)), None)
 
 
 def _framework_of_subcommand(word: str, following: str) -> PreallocatingFramework | None:
@@ -386,7 +447,8 @@ def _framework_of_variable(variable: tuple[str, str]) -> PreallocatingFramework 
     value = variable[1]
     if (found := _framework_of_setting(variable)) is not None or ("--" not in value and "SQLPlugin" not in value):
         return found
-    words = [word for word in _words_worth_parsing((value,)) if word.startswith("--") or word.endswith("SQLPlugin")]
+    words = [word for text in _texts_worth_parsing((value,)) for word in _IN_SHELL.findall(text)]
+    words = [word for word in words if word.startswith("--") or word.endswith("SQLPlugin")]
     return next(filter(None, map(_framework_of_word, words)), None)
 
 
@@ -413,23 +475,39 @@ def memory_fraction(framework: PreallocatingFramework, command: Sequence[str], v
     """Return the fraction that a container sets, the last one if several; else the framework's default."""
     if framework is TOO_LARGE:
         return MemoryFraction("", None, 1)
-    assigned = [(key, value) for key, value in _assignments(command, variables) if key]
-    if any(key in framework.unread for key, _ in assigned):
+    assigned = list(_assignments(command, variables))
+    if any(name.startswith("--") and name.replace("_", "-") in framework.unread for name, _ in assigned):
         return MemoryFraction("", None, 1)
-    settings = {_setting_key(name): name for name in framework.fractions}
-    written = [(name, value) for key, value in assigned if (name := _setting_named(key, settings))]
-    if written:
-        setting, text = written[-1]
-        return MemoryFraction(setting, _parse_fraction(text), len(written))
+    settings = {setting_key(name): name for name in framework.fractions}
+    written = [(name, text) for key, text in assigned if (name := _setting_named(key, text, settings))]
+    if (unset := _mentioned_without_value(framework, command)) or written:
+        setting, text = (unset, "") if unset else written[-1]
+        return MemoryFraction(setting, _parse_fraction(text), len(written) + bool(unset))
     default = framework.percent / 100 if framework.percent is not None else None
     return MemoryFraction(framework.fractions[0] if framework.fractions else "", default)
 
 
-def _setting_named(key: str, settings: Mapping[str, str]) -> str:
-    """Return the setting of a name, or of a flag that argparse accepts as its abbreviation; "" for another name."""
-    if key in settings or not key.startswith("--") or len(key) < _SHORTEST_ABBREVIATION:
-        return settings.get(key, "")
-    return next((name for full, name in settings.items() if full.startswith(key)), "")
+def _setting_named(name: str, value: str, settings: Mapping[str, str]) -> str:
+    """Return the setting of a name, as the table or else the container writes it; "" for another name.
+
+    A name may have words before it, and argparse accepts abbreviations of flags.
+    """
+    key, plain = setting_key(name), name.removeprefix("-D")
+    for full, setting in settings.items():
+        if matches_name(key, full):
+            return setting if key == full and plain.startswith("-") == setting.startswith("-") else name
+    shortest = _SHORTEST_BEFORE_FRACTION if is_fraction(value) else _SHORTEST_ABBREVIATION
+    if not name.startswith("--") or len(key) < shortest:
+        return ""
+    return next((setting for full, setting in settings.items() if full.startswith(key)), "")
+
+
+def _mentioned_without_value(framework: PreallocatingFramework, command: Sequence[str]) -> str:
+    """Return a variable with a fraction that a command names without a value, as `unset` does; "" for none."""
+    text = "\n".join(command)
+    named = [name for name in framework.fractions if name.isidentifier() and name in text]
+    values = [name for name, _ in written_settings(text)] if named else []
+    return next((name for name in named if text.count(name) > values.count(name)), "")
 
 
 def fraction_argument(arguments: Sequence[str], setting: str) -> tuple[int, str] | None:
@@ -460,11 +538,8 @@ def _assignments(command: Sequence[str], variables: Variables) -> Iterator[tuple
     for name, text in variables:
         values[name] = expand_references(text, values)
         yield name, values[name]
-        yield from _assignments((values[name],), ())
-    words = [word for text in command for word in _IN_SHELL.findall(expand_references(text, values))]
-    for word, following in zip_longest(words, words[1:], fillvalue=""):
-        key, separator, value = word.partition("=")
-        yield _setting_key(key), value if separator else following
+        yield from written_settings(values[name])
+    yield from written_settings("\n".join([expand_references(text, values) for text in command]))
 
 
 def _setting_key(name: str) -> str:
