@@ -31,6 +31,8 @@ EXCLUDED_NAMESPACES = (
     "gpu-operator",
     "nvidia-gpu-operator",
     "nvidia-device-plugin",
+    "nvidia-dra-driver-gpu",
+    "dra-driver-nvidia-gpu",
 )
 """Namespaces of components that a cluster and its GPUs need to start, and of Rightslice. The webhooks leave them
 out, and so does a policy that does not list its own."""

@@ -75,3 +75,18 @@ def test_errors_of_policies_as_json_have_file_line_and_field_apart(rightslice: R
 def test_policies_without_errors_are_an_empty_list(rightslice: Run) -> None:
     result = rightslice("policy", "lint", "policies", "-o", "json")
     assert (result.code, json.loads(result.out)) == (0, [])
+
+
+def test_a_policy_file_that_is_named_twice_is_read_once(
+    rightslice: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once by its folder, once by itself, and once by a symlink."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "policies").mkdir()
+    file = tmp_path / "policies" / "a.yaml"
+    file.write_text("apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicy\nmetadata: {name: a}\nspec: {}\n")
+    (tmp_path / "link.yaml").symlink_to(file)
+
+    result = rightslice("policy", "lint", "policies", str(file), "link.yaml")
+
+    assert (result.code, result.err) == (0, "policies/a.yaml: no errors\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -110,15 +111,18 @@ def note_demo(cluster: str | None) -> None:
 def read_policy_files(paths: Sequence[str] | None) -> list[tuple[str, str]]:
     """Return names and texts of policy files, "-" for standard input; without paths, of the shipped library.
 
-    Exits if a path cannot be read.
+    A file that is named twice, also by its folder, is read once. Exits if a path cannot be read.
     """
     paths = list(paths) if paths else [shipped_path("policies")]
-    files = [file for path in paths for file in _list_policy_files(path)]
+    named = (file for path in paths for file in _list_policy_files(path))
+    files: dict[str, str] = {}
+    for file in named:
+        files.setdefault(file if file == STDIN else os.path.realpath(file), file)
     if not files:
         missing = "no policy files (.yaml, .yml, .json) here. Name a file, or a folder that contains some"
         exit_with_error(f"{', '.join(paths)}: {missing}")
     limit, texts = POLICY_BOUNDS.size + 1, []
-    for file in files:
+    for file in files.values():
         try:
             content = sys.stdin.buffer.read(limit) if file == STDIN else read_content(file, limit)
         except OSError as error:
