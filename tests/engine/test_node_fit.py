@@ -93,6 +93,12 @@ CASES = {
         ["warn GPU-T203"],
         "Write one of NVIDIA-A100-SXM4-80GB.",
     ),
+    "a product, where no node has a label of one": Case(
+        make_pod().gpus(1).spec(nodeSelector={"nvidia.com/gpu.product": "NVIDIA-A100-80GB"}),
+        (make_node("plain", {}, **{GPU: 4}),),
+        ["warn GPU-T203"],
+        "Remove the selector: no node has this label.",
+    ),
     "a selector that leaves no GPU node": Case(
         make_pod().gpus(1).spec(nodeSelector={"zone": "moon"}), (whole_node(),), ["warn GPU-T204"]
     ),

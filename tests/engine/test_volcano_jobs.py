@@ -125,6 +125,7 @@ KEPT = {
         job(task(small_pod().label("kueue.x-k8s.io/queue-name", "q"))), KeepReason.QUEUED_POD, cluster()
     ),
     "Volcano starts all its pods at once": Kept(job(task(replicas=2)), KeepReason.GANG_MEMBER),
+    "a minAvailable of 0 means all its pods": Kept(job(task(replicas=2), minAvailable=0), KeepReason.GANG_MEMBER),
     "Volcano starts some of its pods at once": Kept(job(task(replicas=3), minAvailable=2), KeepReason.GANG_MEMBER),
     "its pods get a volume from the Job": Kept(
         job(volumes=[{"mountPath": "/data", "volumeClaimName": "data"}]), KeepReason.UNMODELED_CONSTRAINT

@@ -42,3 +42,9 @@ def test_unused_kinds_are_dropped_and_figures_stay_correct() -> None:
                 assert np.array_equal(link_table.link_stats(turns), fresh.link_stats(turns))
                 assert np.array_equal(link_table.connected_pod_counts(turns), fresh.connected_pod_counts(turns))
     assert len(link_table._topologies.keys) <= MAX_TOPOLOGIES + 1
+
+
+def test_a_fleet_without_nodes_has_statistics_of_no_node() -> None:
+    link_table, requests = LinkTable([]), (ContainerRequest(2),)
+    assert len(link_table.link_stats(requests).nvlink_connected) == 0
+    assert link_table.connected_pod_counts(requests).shape == (0,)

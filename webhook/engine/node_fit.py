@@ -175,7 +175,8 @@ def _excluded_by_selectors(name: str, pod: Pod, fleet: Fleet) -> PolicyFinding:
     if required and _known_products(fleet).isdisjoint(required):
         message = f"{PRODUCT_LABEL} must be a product of this cluster (found {', '.join(required)[:120]})"
         similar = _similar_products(required[0][:63], offered)
-        return _warn("GPU-T203", path, message, f"Write one of {', '.join(similar)}.")
+        fix = f"Write one of {', '.join(similar)}." if similar else "Remove the selector: no node has this label."
+        return _warn("GPU-T203", path, message, fix)
     message = f"nodeSelector and affinity exclude every node that offers {name}"
     fix = f"{name} is offered by {', '.join(offered[:5]) or 'nodes without a product label'}."
     return _warn("GPU-T204", _narrowest_field(name, pod, fleet), message, fix)

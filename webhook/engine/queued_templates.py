@@ -156,7 +156,7 @@ def _queue_of_volcano_job(spec: Mapping[str, Any], view: ClusterView) -> Volcano
         return UnknownQueue(KeepRequest(KeepReason.QUEUE_NOT_FOUND, f"Queue {name} of Volcano"), VOLCANO)
     unread = next((key for key in ("volumes", "networkTopology") if spec.get(key)), "")
     unread = unread or next(("topologyPolicy" for task in tasks if task.get("topologyPolicy", "none") != "none"), "")
-    at_once = _count(spec.get("minAvailable"), pods)
+    at_once = _count(spec.get("minAvailable"), 0) or pods  # as the webhook of Volcano writes it
     if unread:
         queue = replace(queue, kept=KeepRequest(KeepReason.UNMODELED_CONSTRAINT, f"{unread} of its Job"))
     elif at_once > 1:

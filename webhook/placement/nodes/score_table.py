@@ -88,6 +88,8 @@ class StateStats(Generic[K]):
         states = self._states
         if self._since != states.generation:
             self._since, self._table = states.generation, np.empty((0, 0))
+        if not states.keys:
+            return np.empty((0, len(self._worst)))
         if len(self._table) < len(states.keys):
             more = np.array([self._compute_or_worst(key) for key in states.keys[len(self._table) :]], np.float64)
             self._table = np.vstack([self._table, more]) if len(self._table) else more
