@@ -48,6 +48,13 @@ BAD_INPUT = [
 ]  # fmt: skip
 
 
+def test_pods_of_which_none_is_selected_are_no_missing_pods(rightslice: Run) -> None:
+    result = rightslice("place", "-f", "room/pods.yaml", "-l", "app=nomatch", *SMALL)
+
+    assert "no pods and no workloads here" not in result.err
+    assert "app=nomatch" in result.err
+
+
 @pytest.mark.parametrize(("sentence", "arguments", "message"), BAD_INPUT, ids=[case[0] for case in BAD_INPUT])
 def test_invalid_input_is_exit_code_2_with_a_message(
     rightslice: Run, sentence: str, arguments: list[str], message: str

@@ -11,8 +11,9 @@ from tests.builders import Json, make_node, make_pod
 from tests.engine.decisions import NODES, SIZING
 from tests.engine.test_claim_sizing import GPUS, api_view, claim, decide_claim
 from tests.engine.test_class_offers import CLASSES
-from tests.example_cluster import apply_patch, review, whole_node
-from webhook.cli.commands.undo import OriginalRequest, original_request
+from tests.example_cluster import apply_patch, parse_documents, review, whole_node
+from webhook.audit.object_files import SkippedDocument
+from webhook.cli.commands.undo import OriginalRequest, original_request, read_changed_document
 
 ACCOUNTED = SIZING + "\nlimits: {accounting: native, accountingScheduler: configured}"
 
@@ -86,6 +87,17 @@ def test_a_claim_whose_record_was_changed_has_an_unknown_original() -> None:
     after = apply_patch(claim(), decide_claim(claim(), api_view(*GPUS, *CLASSES)))
     after["metadata"]["annotations"]["rightslice.dev/original-resources"] = "{}"
     assert "ResourceClaim team/claim was right-sized" in str(original_request(after))
+
+
+MALFORMED = {"a request that is text": {"devices": {"requests": ["x"]}}, "a number": 5, "text": "devices",
+             "a list of devices": {"devices": [1]}}  # fmt: skip
+
+
+@pytest.mark.parametrize("spec", MALFORMED.values(), ids=MALFORMED)
+def test_a_malformed_claim_in_a_file_is_an_error_of_the_file(spec: object) -> None:
+    after = apply_patch(claim(), decide_claim(claim(), api_view(*GPUS, *CLASSES))) | {"spec": spec}
+    [source] = parse_documents([after])
+    assert isinstance(read_changed_document(source), SkippedDocument)
 
 
 def test_the_original_request_of_a_pod_with_a_device_class_is_restored() -> None:

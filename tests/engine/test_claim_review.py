@@ -960,6 +960,15 @@ def test_a_pod_with_several_claims_gets_one_warning_about_devices_that_are_publi
     assert (found.code, found.path) == ("GPU-D112", ("spec", "resourceClaims", 0))
 
 
+def test_names_of_gpus_that_are_published_twice_are_reported_in_the_order_of_the_pod() -> None:
+    names = ["nvidia.com/gpu", *(f"nvidia.com/mig-{each}g.10gb" for each in range(1, 8))]
+    pod = make_pod()
+    for name in names:
+        pod.requests(name, "1")
+    found = [each for each in findings(pod.build(), *twice_by_plugin("n"), *CLASSES) if each.code == "GPU-D112"]
+    assert [each.path[-1] for each in found] == names
+
+
 PAIR = [template(request(count=2)), claim(request(count=2))]
 TOGETHER: dict[str, tuple[PodMaker, list[str]]] = {
     "two claims of a template for all cards of a node": (
@@ -1193,6 +1202,14 @@ def test_a_pod_runs_where_the_devices_of_its_claims_are(
     found = findings(pod.build(), *ON_NODES, *stored)
     assert [f"{each.path[-1]} {each.message.rpartition(': ')[2]}" for each in found] == want
     assert all(each.code == "GPU-D104" for each in found)
+
+
+def test_claims_in_use_on_different_nodes_do_not_blame_the_nodes_that_the_pod_may_use() -> None:
+    used = [{"name": name, "resourceClaimName": name} for name in ("x", "y")]
+    stored = [claim_on("plugin", "x"), claim_on("h100", "y")]
+    [found] = findings(make_pod().namespace("team").claims(*used).build(), *ON_NODES, *stored)
+    assert "on the node of the pod's other claims" in found.message
+    assert found.fix == "Name claims whose devices are on one node."
 
 
 def test_a_node_with_devices_in_use_must_have_those_of_the_other_claims() -> None:

@@ -316,11 +316,14 @@ def build_admission_request(
     )
 
 
-def invalid_pod(source: SourceObject) -> SkippedDocument | None:
-    """Return the error of a Pod that cannot be read; None if it can."""
+def invalid_object(source: SourceObject) -> SkippedDocument | None:
+    """Return the error of a Pod, a claim or a template of claims that cannot be read; None if it can."""
     try:
         _object_metadata(source.data)
-        check_pod(_parse_pod(default_object(source.data, written_namespace(source.data))), source.data)
+        if _group_kind(source) in CLAIMS:
+            check_claim(source.data)
+        elif _group_kind(source) == POD:
+            check_pod(_parse_pod(default_object(source.data, written_namespace(source.data))), source.data)
     except ReviewError as error:
         return SkippedDocument(source.locate(error.path), error.message, invalid=True)
     return None

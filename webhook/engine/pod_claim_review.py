@@ -93,22 +93,32 @@ def pod_device_findings(context: PodContext, added: Sequence[Toleration] = ()) -
         found += _class_resource_findings(pod, view, namespace, nodes)
     if pod.spec.resource_claims:
         found += _unused_claims(pod, uses, context.claimed)
+        usable = nodes
         for index, of_claim in _nodes_of_claims_in_use(pod, view, namespace):
             nodes &= of_claim
             if not nodes:
-                found.append(_claim_in_use_elsewhere(pod, index, of_claim, view.fleet))
+                found.append(_claim_in_use_elsewhere(pod, index, of_claim, view.fleet, apart=bool(usable & of_claim)))
                 break
     if UNALLOCATABLE.isdisjoint(one.code for one in found):
         found += _joint_findings(context, nodes)
     return found
 
 
-def _claim_in_use_elsewhere(pod: Pod, index: int, nodes: int, fleet: Fleet) -> PolicyFinding:
-    """Return that other pods use the devices of a claim on nodes where the pod cannot run."""
+def _claim_in_use_elsewhere(pod: Pod, index: int, nodes: int, fleet: Fleet, *, apart: bool) -> PolicyFinding:
+    """Return that other pods use the devices of a claim on nodes where the pod cannot run.
+
+    Args:
+        apart: True if only the pod's claims before it exclude these nodes.
+    """
     name = pod.spec.resource_claims[index].resource_claim_name
     names = abbreviate_names(fleet.names_of(nodes))
-    message = f"must be a claim with devices on a node that the pod may use: other pods use claim {name} on {names}"
-    fix = "Change its node selector, affinity or tolerations, or name another claim."
+    where, fix = (
+        "a node that the pod may use",
+        "Change its node selector, affinity or tolerations, or name another claim.",
+    )
+    if apart:
+        where, fix = "the node of the pod's other claims", "Name claims whose devices are on one node."
+    message = f"must be a claim with devices on {where}: other pods use claim {name} on {names}"
     return claim_warning("GPU-D104", ("spec", "resourceClaims", index), message, fix)
 
 
@@ -140,8 +150,8 @@ def shared_gpu_findings(pod: Pod, view: ClusterView) -> Iterator[PolicyFinding]:
             "a claim can get the same one"
         )
         for path, container in containers_of_every_kind(pod.spec):
-            for name in container.resources.limits.keys() - seen:
-                if name.startswith(PLUGIN_PREFIXES[driver]) and parse_whole_number(container.resources.limits[name]):
+            for name, amount in container.resources.limits.items():
+                if name not in seen and name.startswith(PLUGIN_PREFIXES[driver]) and parse_whole_number(amount):
                     seen.add(name)
                     yield claim_warning(TWICE, (*path, "resources", "limits", name), message, ASK_ADMIN)
 

@@ -32,7 +32,7 @@ _READ_VALUE = re.compile(_VALUE)
 _SHELL_DEFAULT = re.compile(r"\$\{\w+:?[-=+](?=-)")
 """The part of `${NAME:---flag=4}` before the flag."""
 
-MOST_SETTINGS = 4_000
+MOST_SETTINGS = 1_000
 """Of one command; the others are not read."""
 
 _CAMEL_CASE = re.compile(r"(?<=[a-z])(?=[A-Z])")

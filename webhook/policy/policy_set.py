@@ -59,7 +59,7 @@ class RightSizingRules(msgspec.Struct, frozen=True):
 
     @property
     def allowed_shares(self) -> AllowedShares:
-        """What it allows pods to get."""
+        """Return the shares that it allows pods to get."""
         return self.forms, self.isolation, min(999, 1000 - 10 * self.min_saving_percent)
 
 

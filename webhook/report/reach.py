@@ -97,7 +97,7 @@ class ReachReport(NamedTuple):
 
     @property
     def savings_note(self) -> str:
-        """How the sums of savings exceed the reach; "" if they do not."""
+        """Return how the sums of savings exceed the reach; "" if they do not."""
         if not self.displaced:
             return ""
         pods = pluralize(self.displaced, "more pod")

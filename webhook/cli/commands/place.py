@@ -102,7 +102,7 @@ def place_command(
     selection.note_none_of(sources)
     chosen = [each for each in sources if selection.selects(each.data)]
     results = list(place_pods(chosen, evaluation, placement, strategy, fill))
-    if not results and not broken:
+    if not results and not broken and (chosen or not sources):
         exit_with_error(f"{', '.join(named)}: no pods and no workloads here. Name a file with a Pod or a Deployment")
     paint = paint_for(no_color=no_color)
     reports = {

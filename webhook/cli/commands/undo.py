@@ -8,7 +8,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 import typer
 
-from webhook.audit.evaluate import invalid_pod
+from webhook.audit.evaluate import invalid_object
 from webhook.audit.object_files import SkippedDocument, SourceObject, read_objects
 from webhook.audit.pod_audit import is_pod
 from webhook.cli import flags
@@ -99,7 +99,7 @@ def undo_command(
         broken = False
     else:
         chosen = select_objects(selector=selector).choose(read_objects(file))
-        documents = list(map(check_pod_document, chosen))
+        documents = list(map(read_changed_document, chosen))
         sources = [each for each in documents if isinstance(each, SourceObject) and _may_be_changed(each.data)]
         broken = report_broken_files(documents)
     requests = [original for source in sources if (original := original_request(source.data))]
@@ -158,10 +158,11 @@ class UnknownOriginal(NamedTuple):
         return f"{self.name} was right-sized to {self.offer}; its original request is unknown: {reason}."
 
 
-def check_pod_document(document: SourceObject | SkippedDocument) -> SourceObject | SkippedDocument:
-    """Return the document, or the reason why it is a Pod that cannot be read."""
-    error = invalid_pod(document) if isinstance(document, SourceObject) and is_pod(document.data) else None
-    return error or document
+def read_changed_document(document: SourceObject | SkippedDocument) -> SourceObject | SkippedDocument:
+    """Return the document, or the reason why it is a Pod or a claim that cannot be read."""
+    if isinstance(document, SourceObject) and _may_be_changed(document.data):
+        return invalid_object(document) or document
+    return document
 
 
 def original_request(changed: Mapping[str, Any]) -> OriginalRequest | UnknownOriginal | None:
