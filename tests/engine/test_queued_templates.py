@@ -255,6 +255,7 @@ def owned_by(kind: str, version: str) -> Json:
     return {"ownerReferences": [{"kind": kind, "name": "owner", "apiVersion": version, "controller": True}]}
 
 
+STARTS_WITH_ONE = {"annotations": {"kueue.x-k8s.io/job-min-parallelism": "1"}}
 OWNED = owned_by("JobSet", "jobset.x-k8s.io/v1")
 WITHOUT_SLICES = {"name": "a100", "cpu": "64", WHOLE: "8"}
 TO_MIG_NODES = {"nvidia.com/mig.strategy": "mixed"}
@@ -361,6 +362,18 @@ KEPT = {
             flavor(),
             with_reserved(QUOTAS | {WHOLE: "0"}, SLICE, cohortName="all"),
             cluster_queue(QUOTAS, name="lender", cohortName="all"),
+        ),
+    ),
+    "the quota for slices is used up, and the queue may preempt workloads for whole GPUs": Kept(
+        job(),
+        KeepReason.QUEUE_QUOTA_IN_USE,
+        queues(flavor(), with_reserved(QUOTAS, SLICE, WHOLE, preemption={"withinClusterQueue": "LowerPriority"})),
+    ),
+    "the quota for slices is used up, and fewer pods may start with whole GPUs": Kept(
+        job(metadata=STARTS_WITH_ONE, parallelism=9, completions=9),
+        KeepReason.QUEUE_QUOTA_IN_USE,
+        queues(
+            flavor(), with_reserved(QUOTAS | {SLICE: "14"}, SLICE), nodes=(whole_node(), mig_node(), mig_node("m2"))
         ),
     ),
     "the quota for slices is lent out": Kept(job(), KeepReason.QUEUE_QUOTA_IN_USE, lent_out(QUOTAS)),

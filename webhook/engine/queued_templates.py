@@ -34,8 +34,10 @@ from webhook.model.node_groups import NodeGroup
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.offers import GpuOffer
 from webhook.model.pods import Pod
+from webhook.model.quantity import parse_whole_number
 from webhook.model.queue_topologies import read_topology_request, split_into_domains
 from webhook.model.queues import (
+    MIN_PARALLELISM_ANNOTATION,
     MULTIKUEUE,
     PREBUILT_LABEL,
     QUEUE_NAME_LABEL,
@@ -86,9 +88,12 @@ def queue_of_workload(request: AdmissionRequest, policies: PolicySet, view: Clus
     if PREBUILT_LABEL in labels:
         return UnknownQueue(KeepRequest(KeepReason.WORKLOAD_EXISTS, str(labels[PREBUILT_LABEL])))
     queue = _find_queue(request.namespace, name, view)
-    if isinstance(queue, WorkloadQueue) and map_at(request.load_object(), "spec").get("managedBy") == MULTIKUEUE:
+    if not isinstance(queue, WorkloadQueue):
+        return queue
+    if map_at(request.load_object(), "spec").get("managedBy") == MULTIKUEUE:
         return replace(queue, kept=KeepRequest(KeepReason.RUNS_ELSEWHERE, f"managedBy {MULTIKUEUE}"))
-    return queue
+    fewest = parse_whole_number(map_at(metadata, "annotations").get(MIN_PARALLELISM_ANNOTATION, "0"))
+    return replace(queue, fewest_pods=fewest) if fewest else queue
 
 
 def charging_system_of_workload(request: AdmissionRequest, policies: PolicySet, view: ClusterView) -> QueueingSystem:
@@ -261,16 +266,19 @@ def _reason_by_use(
     """Return why pods that could start now with whole GPUs would wait for slices; None if they could not either.
 
     Kueue takes the first flavor whose quota is free. Quota that a cohort may lend counts for whole GPUs, and not for
-    slices.
+    slices. So does quota of workloads that the queue may preempt, and partial admission: fewer pods may start.
 
     Args:
         nodes: Mask of the live nodes with slices; 0 if new nodes have them.
     """
-    whole = queue.choose_flavors(WHOLE_GPU, pods, live.pod)
+    fewest = min(queue.fewest_pods or pods, pods)
+    whole = queue.choose_flavors(WHOLE_GPU, fewest, live.pod)
     if whole is None:
         return None
     whole = whole._replace(free=whole.free or whole.borrowing)
-    if not _may_start(queue, pods, whole, WHOLE_GPU, live.view.fleet.nodes_advertising(WHOLE_GPU), live):
+    preempts = queue.cluster_queue.may_preempt and (whole.sufficient or whole.free)
+    cards = live.view.fleet.nodes_advertising(WHOLE_GPU)
+    if not preempts and not _may_start(queue, fewest, whole, WHOLE_GPU, cards, live):
         return None
     if not choice.free:
         detail = f"{pods} of {resource} in {queue.title}"

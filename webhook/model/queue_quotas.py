@@ -53,12 +53,20 @@ class AdmissionCheckRules(ApiStruct, frozen=True):
     admission_checks: tuple[AdmissionCheckRule, ...] = ()
 
 
+class QueuePreemption(ApiStruct, frozen=True):
+    """Which admitted workloads a ClusterQueue preempts for others, of its own and of its cohort."""
+
+    within_cluster_queue: str = "Never"
+    reclaim_within_cohort: str = "Never"
+
+
 class ClusterQueueSpec(ApiStruct, frozen=True):
     """The quotas of a ClusterQueue, its checks, and the cohort it borrows from, by names of v1beta2 and of v1beta1."""
 
     resource_groups: tuple[ResourceGroup, ...] = ()
     admission_checks_strategy: AdmissionCheckRules = AdmissionCheckRules()
     admission_checks: tuple[str, ...] = ()
+    preemption: QueuePreemption = QueuePreemption()
     cohort_name: str = ""
     cohort: str = ""
 
@@ -94,6 +102,12 @@ class ClusterQueue(ApiStruct, frozen=True):
     def cohort(self) -> str:
         """The cohort that it borrows from; "" for none."""
         return self.spec.cohort_name or self.spec.cohort
+
+    @property
+    def may_preempt(self) -> bool:
+        """True if it preempts workloads to admit others."""
+        preemption = self.spec.preemption
+        return {preemption.within_cluster_queue, preemption.reclaim_within_cohort} != {"Never"}
 
     def reserved(self, flavor: str, resource: str) -> int:
         """Return the nano-units of a resource that workloads have reserved in a flavor."""

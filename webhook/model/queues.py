@@ -47,6 +47,9 @@ POD_QUEUE_LABEL = "kueue.x-k8s.io/local-queue-name"
 POD_SET_LABEL, WORKLOAD_ANNOTATION = "kueue.x-k8s.io/podset", "kueue.x-k8s.io/workload"
 """The label and annotation of the pods of a Workload, with the names of their pod set and of the Workload."""
 
+MIN_PARALLELISM_ANNOTATION = "kueue.x-k8s.io/job-min-parallelism"
+"""The annotation of a Job with the number of pods with which it may start (partial admission)."""
+
 PREBUILT_LABEL = "kueue.x-k8s.io/prebuilt-workload-name"
 """The label of a workload that was charged before it was created."""
 
@@ -197,6 +200,7 @@ class WorkloadQueue(msgspec.Struct, frozen=True):
         check_controllers: The controller of each AdmissionCheck, by its name.
         kept: Why every template of the workload keeps its request, although the queue would admit a smaller one; None
             if it may be changed.
+        fewest_pods: The number of pods with which the queue may start the workload (partial admission); 0 for all.
     """
 
     name: str
@@ -207,6 +211,7 @@ class WorkloadQueue(msgspec.Struct, frozen=True):
     topologies: Mapping[str, tuple[str, ...]] = {}
     check_controllers: Mapping[str, str] = {}
     kept: KeepRequest | None = None
+    fewest_pods: int = 0
 
     system = KUEUE
 
