@@ -55,7 +55,6 @@ from webhook.model.pod_groups import NO_POD_GROUPS, PodGroup
 from webhook.model.pod_volumes import PodVolumes, pod_volumes
 from webhook.model.pods import DEFAULT_NAMESPACE, ObjectMeta, OwnerReference, Pod, PodLabelSelector
 from webhook.model.pools import GpuWeight, QuotaPool, QuotaReservation
-from webhook.model.quantity import NANO
 from webhook.model.queues import NO_QUEUES, KueueQueues
 from webhook.model.quota_escrow import PodVersions
 from webhook.model.quota_matching import CountedResource
@@ -242,8 +241,8 @@ class ClusterView(CapacityView):
 
     def quota_units_held(self, namespace: str, resource: str, quota: ResourceQuota) -> int:
         """Return the units of a resource of the namespace's pods: stored ones that a quota counts, and assumed ones."""
-        users = self.quota_users(quota, namespace, CountedResource(resource, "requests"))
-        return sum(user.amount for user in users) // NANO + self._assumed.count_units(namespace, resource)
+        stored = self._usage.units_held(quota, namespace, resource)
+        return stored + self._assumed.count_units(namespace, resource)
 
     def claim_context(self, namespace: str) -> ClaimContext:
         """Return the claim templates of the namespace, and the DeviceClasses."""

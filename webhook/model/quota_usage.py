@@ -20,7 +20,8 @@ from webhook.model.pools import (
     pod_weight,
     sum_weights,
 )
-from webhook.model.quota_matching import CountedResource
+from webhook.model.quantity import NANO
+from webhook.model.quota_matching import CountedResource, has_scopes, scopes_match
 from webhook.model.remaining_quota import QuotaConsumer, list_claim_consumers, list_quota_consumers, sort_consumers
 
 PodSummaries = Mapping[str, Mapping[str, PodSummary]]
@@ -93,6 +94,13 @@ class QuotaUsage:
         if found is None:
             found = self._users[key] = list_quota_consumers(quota, what, self._pods.get(namespace, {}))
         return found
+
+    def units_held(self, quota: ResourceQuota, namespace: str, resource: str) -> int:
+        """Return the units of a resource that a namespace's pods request which a quota counts."""
+        pods: Iterable[PodSummary] = self._pods.get(namespace, {}).values()
+        if has_scopes(quota):
+            pods = [pod for pod in pods if scopes_match(quota, pod.kind)]
+        return sum([amount for pod in pods for name, amount in pod.requests if name == resource]) // NANO
 
     def claim_users(self, namespace: str, key: str, claiming: ClaimContext) -> tuple[QuotaConsumer, ...]:
         """Return the pods whose claims use a quota key, the largest first."""
