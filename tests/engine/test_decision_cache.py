@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -17,7 +19,8 @@ from tests.engine.invariants import POLICIES, SMALL, TRUSTED, VIEWS, any_pods, g
 from tests.example_cluster import NO_USAGE, NOW, codes, mig_node, policies_of, policy, request_of, view_of, whole_node
 from tests.usage_builders import observed_usage, workload_usage
 from webhook.engine.decide import decide
-from webhook.engine.decision_cache import MAX_ENTRIES, MAX_KEY_BYTES, MAX_TOTAL_BYTES, DecisionCache
+from webhook.engine.decision_cache import MAX_ENTRIES, MAX_KEY_BYTES, MAX_TOTAL_BYTES, DecisionCache, RecordingView
+from webhook.model.capacity_view import CapacityView
 from webhook.model.cluster_view import AssumedPod, ClusterView
 from webhook.model.decisions import KeepReason, KeepRequest, OfferChoice
 from webhook.model.filters.inter_pod_affinity import EXCLUDES_ALL
@@ -329,3 +332,17 @@ def test_a_number_longer_than_any_name_is_kept_in_the_key(key: str) -> None:
 
 def test_a_too_large_pod_is_not_cached() -> None:
     assert not stays_cached(DecisionCache(), make_pod().gpus(1).env("BIG", "x" * MAX_KEY_BYTES).build(), lambda: None)
+
+
+NO_PART_OF_A_DECISION = {"pool_in_flight", "has_pod", "has_reserved", "assumed_pods", "precompute_weights"}
+"""What servers, reports and other queries read."""
+
+
+def test_every_query_that_reads_pods_is_recorded() -> None:
+    """Otherwise a kept decision outlives its reason: the slices that a quota has left, for example."""
+    members = [*vars(CapacityView).items(), *vars(ClusterView).items()]
+    queries = {name: getattr(each, "fget", each) for name, each in members if not name.startswith(("_", "with"))}
+    reads_pods = re.compile(r"self\._(usage|assumed|waiting)\b")
+    reading = {name for name, each in queries.items() if reads_pods.search(inspect.getsource(each))}
+
+    assert reading - vars(RecordingView).keys() == NO_PART_OF_A_DECISION

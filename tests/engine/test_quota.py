@@ -10,7 +10,7 @@ import pytest
 
 from tests.builders import Json, PodMaker, make_pod
 from webhook.engine.quota.admission import predict_resize_refusals, predict_update_refusals
-from webhook.engine.quota.charges import escapes_quota, find_full_quota
+from webhook.engine.quota.charges import HoldsAtMost, escapes_quota, find_full_quota
 from webhook.engine.quota.findings import quota_violations, update_quota_violations
 from webhook.model.defaulting import apply_defaults
 from webhook.model.limit_ranges import NO_LIMIT_RANGES
@@ -274,9 +274,14 @@ WITHOUT_ROOM = {
 }
 
 
+def holding(units: int) -> HoldsAtMost:
+    """Return what a view tells of pods that hold so many units."""
+    return lambda _quota, most: units <= most
+
+
 @pytest.mark.parametrize(("quotas", "want"), WITHOUT_ROOM.values(), ids=WITHOUT_ROOM)
 def test_find_full_quota(quotas: list[ResourceQuota], want: str) -> None:
-    assert find_full_quota(quotas, parse_pod(make_pod().build()), SLICE) == want
+    assert find_full_quota(quotas, parse_pod(make_pod().build()), SLICE, holding(0)) == want
 
 
 HELD = {
@@ -290,13 +295,13 @@ HELD = {
 @pytest.mark.parametrize(("used", "held", "want"), HELD.values(), ids=HELD)
 def test_what_pods_hold_counts_where_the_usage_of_a_quota_lags_behind(used: int, held: int, want: str) -> None:
     limit = quota({f"requests.{SLICE}": "2"}, {f"requests.{SLICE}": str(used)})
-    assert find_full_quota([limit], parse_pod(make_pod().build()), SLICE, 1, lambda _quota: held) == want
+    assert find_full_quota([limit], parse_pod(make_pod().build()), SLICE, holding(held)) == want
 
 
 def test_a_quota_is_full_for_a_pod_that_needs_more_units_than_are_left() -> None:
     limit = quota({f"requests.{SLICE}": "2"}, {f"requests.{SLICE}": "1"})
     pod = parse_pod(make_pod().build())
-    assert [find_full_quota([limit], pod, SLICE, units) for units in (1, 2)] == ["", "team"]
+    assert [find_full_quota([limit], pod, SLICE, holding(0), units) for units in (1, 2)] == ["", "team"]
 
 
 def test_a_quota_on_the_accounting_resource_covers_both_forms() -> None:

@@ -156,11 +156,15 @@ def stale_quota(limit: int) -> Json:
 
 
 def given_under_quota(limit: int, *others: Json, replicas: int = 1) -> int:
-    """Return how many of six pods get one of seven slices under a stale quota, beside other objects."""
+    """Return how many of six pods get one of seven slices under a stale quota, beside other objects.
+
+    They are replicas: the decision about the first is kept for the others, as long as it holds.
+    """
     view = view_of(make_namespace("team"), mig_node(small=7, large=0), stale_quota(limit), *others)
     state = AdmissionState(POLICY, view.with_replicas(replicas), UsageView(), PolicyLoadStatus(NOW))
-    with serve_site(decide, state=state) as site:
-        bodies = [review(make_pod(f"p-{n}").gpus(1).needs("8Gi").build(), uid=f"u-{n}") for n in range(6)]
+    with serve_site(DecisionCache().decide, state=state) as site:
+        pods = [make_pod(f"p-{n}").gpus(1).needs("8Gi").owned_by("ReplicaSet", "r").build() for n in range(6)]
+        bodies = [review(pod, uid=f"u-{n}") for n, pod in enumerate(pods)]
         return sum("patch" in site.evaluate(body, "/mutate").response for body in bodies)
 
 

@@ -201,6 +201,10 @@ class RecordingView(ClusterView):
         """Record the query."""
         return self._record_answer(ClusterView.quota_users, quota, namespace, what)
 
+    def holds_at_most(self, namespace: str, resource: str, quota: ResourceQuota, most: int) -> bool:
+        """Record the query."""
+        return self._record_answer(ClusterView.holds_at_most, namespace, resource, quota, most)
+
     def claim_users(self, namespace: str, key: str) -> Sequence[QuotaConsumer]:
         """Record the query."""
         return self._record_answer(ClusterView.claim_users, namespace, key)

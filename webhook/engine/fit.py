@@ -472,11 +472,11 @@ def _reason_in_namespace(
             return KeepRequest(KeepReason.LIMIT_RANGE, reason)
     if not quotas:
         return None
-    held = partial(context.view.quota_units_held, context.request.namespace, resource)
+    holds_at_most = partial(context.view.holds_at_most, context.request.namespace, resource)
     if context.view.is_class_offer(resource):
         if escapes_quota_by_class(quotas, context.pod, resource, context.view):
             return KeepRequest(KeepReason.QUOTA_NOT_COVERING, resource)
-        full_quota = find_full_quota_by_class(quotas, context.pod, resource, context.view, held)
+        full_quota = find_full_quota_by_class(quotas, context.pod, resource, context.view, holds_at_most)
         return KeepRequest(KeepReason.QUOTA_EXCEEDED, f"{resource} in quota {full_quota}") if full_quota else None
     accounted = right_sizing.accounting and (
         right_sizing.accounting_ignored or fleet.all_advertise_accounting(fleet.nodes_advertising(resource))
@@ -484,7 +484,7 @@ def _reason_in_namespace(
     if escapes_quota(quotas, context.pod, WHOLE_GPU, resource, accounted=ACCOUNTING_RESOURCE if accounted else ""):
         return KeepRequest(KeepReason.QUOTA_NOT_COVERING, resource)
     units = max(context.gpu_requests.totals.values(), default=1)
-    full_quota = find_full_quota(quotas, context.pod, resource, units, held)
+    full_quota = find_full_quota(quotas, context.pod, resource, holds_at_most, units)
     return KeepRequest(KeepReason.QUOTA_EXCEEDED, f"{resource} in quota {full_quota}") if full_quota else None
 
 

@@ -239,10 +239,14 @@ class ClusterView(CapacityView):
         """Return the pods that use a quota's resource, the largest first."""
         return self._usage.quota_users(quota, namespace, what)
 
-    def quota_units_held(self, namespace: str, resource: str, quota: ResourceQuota) -> int:
-        """Return the units of a resource of the namespace's pods: stored ones that a quota counts, and assumed ones."""
+    def holds_at_most(self, namespace: str, resource: str, quota: ResourceQuota, most: int) -> bool:
+        """Return whether pods hold at most so many units of a resource: stored ones that a quota counts, and assumed.
+
+        Args:
+            namespace: The namespace of the pods and of the quota.
+        """
         stored = self._usage.units_held(quota, namespace, resource)
-        return stored + self._assumed.count_units(namespace, resource)
+        return stored + self._assumed.count_units(namespace, resource) <= most
 
     def claim_context(self, namespace: str) -> ClaimContext:
         """Return the claim templates of the namespace, and the DeviceClasses."""

@@ -130,12 +130,12 @@ def _subtract_usage(
     return replace(quota, status=replace(quota.status, used={**quota.status.used, **remaining}))
 
 
-HeldUnits = Callable[[ResourceQuota], int]
-"""Returns the units of one resource that a quota counts or will count. See `ClusterView.quota_units_held`."""
+HoldsAtMost = Callable[[ResourceQuota, int], bool]
+"""Tells whether pods that a quota counts, or will count, hold at most so many units: `ClusterView.holds_at_most`."""
 
 
 def find_full_quota(
-    quotas: Sequence[ResourceQuota], pod: Pod, target: str, units: int = 1, held: HeldUnits = lambda _quota: 0
+    quotas: Sequence[ResourceQuota], pod: Pod, target: str, holds_at_most: HoldsAtMost, units: int = 1
 ) -> str:
     """Return the name of the first quota with fewer than so many units of `target` left; "" if there is none.
 
@@ -151,7 +151,7 @@ def find_full_quota(
             limit, used = parse_units(hard), parse_units(quota.status.used.get(key, 0))
         except QuantityError:
             continue
-        if limit - used < units or limit - held(quota) < units:
+        if limit - used < units or not holds_at_most(quota, limit - units):
             return quota.metadata.name or "without a name"
     return ""
 
@@ -204,7 +204,7 @@ def _quota_keys(resource: str, served: ClassByResource, view: ClusterView) -> se
 
 
 def find_full_quota_by_class(
-    quotas: Sequence[ResourceQuota], pod: Pod, target: str, view: ClusterView, held: HeldUnits
+    quotas: Sequence[ResourceQuota], pod: Pod, target: str, view: ClusterView, holds_at_most: HoldsAtMost
 ) -> str:
     """Return the first quota that may refuse a pod with a device of a class, or the claim that is made for it.
 
@@ -221,7 +221,7 @@ def find_full_quota_by_class(
         )
         if not waiting:
             return quota.metadata.name or "without a name"
-    return find_full_quota(quotas, pod, target, held=held)
+    return find_full_quota(quotas, pod, target, holds_at_most)
 
 
 def _units_left(quota: ResourceQuota, key: str) -> int | None:
