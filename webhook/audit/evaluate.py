@@ -318,11 +318,12 @@ def build_admission_request(
 
 def invalid_object(source: SourceObject) -> SkippedDocument | None:
     """Return the error of a Pod, a claim or a template of claims that cannot be read; None if it can."""
+    kind = _group_kind(source)
     try:
         _object_metadata(source.data)
-        if _group_kind(source) in CLAIMS:
+        if kind in CLAIMS:
             check_claim(source.data)
-        elif _group_kind(source) == POD:
+        elif kind == POD:
             check_pod(_parse_pod(default_object(source.data, written_namespace(source.data))), source.data)
     except ReviewError as error:
         return SkippedDocument(source.locate(error.path), error.message, invalid=True)

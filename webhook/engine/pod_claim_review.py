@@ -112,13 +112,11 @@ def _claim_in_use_elsewhere(pod: Pod, index: int, nodes: int, fleet: Fleet, *, a
     """
     name = pod.spec.resource_claims[index].resource_claim_name
     names = abbreviate_names(fleet.names_of(nodes))
-    where, fix = (
-        "a node that the pod may use",
-        "Change its node selector, affinity or tolerations, or name another claim.",
-    )
-    if apart:
-        where, fix = "the node of the pod's other claims", "Name claims whose devices are on one node."
+    where = "the node of the pod's other claims" if apart else "a node that the pod may use"
     message = f"must be a claim with devices on {where}: other pods use claim {name} on {names}"
+    fix = "Change its node selector, affinity or tolerations, or name another claim."
+    if apart:
+        fix = "Name claims whose devices are on one node."
     return claim_warning("GPU-D104", ("spec", "resourceClaims", index), message, fix)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import zip_longest
 from operator import attrgetter
 from typing import NamedTuple
@@ -362,7 +362,7 @@ def preallocating_framework(
         if _is_too_large(texts, settings):
             return TOO_LARGE
     worth = _texts_worth_parsing(texts)
-    words = [word for text in worth for word in _IN_SHELL.findall(text)]
+    words = _words_of(worth)
     by_setting = [_framework_of_name(name) for name, value in written_settings("\n".join(worth)) if value != "False"]
     by_word = (*map(_framework_of_word, words), *map(_framework_of_subcommand, words, words[1:]))
     by_variable = map(_framework_of_variable, settings.items())
@@ -397,6 +397,10 @@ def _is_too_large(texts: Sequence[str], settings: Mapping[str, str]) -> bool:
 
 def _texts_worth_parsing(texts: Sequence[str]) -> list[str]:
     return [text for text in texts if len(text) < _SHORT_TEXT or _IN_TEXT.search(text)]
+
+
+def _words_of(texts: Iterable[str]) -> list[str]:
+    return [word for text in texts for word in _IN_SHELL.findall(text)]
 
 
 def _grows_on_demand(framework: PreallocatingFramework, settings: Mapping[str, str], texts: Sequence[str]) -> bool:
@@ -447,8 +451,11 @@ def _framework_of_variable(variable: tuple[str, str]) -> PreallocatingFramework 
     value = variable[1]
     if (found := _framework_of_setting(variable)) is not None or ("--" not in value and "SQLPlugin" not in value):
         return found
-    words = [word for text in _texts_worth_parsing((value,)) for word in _IN_SHELL.findall(text)]
-    words = [word for word in words if word.startswith("--") or word.endswith("SQLPlugin")]
+    words = [
+        word
+        for word in _words_of(_texts_worth_parsing((value,)))
+        if word.startswith("--") or word.endswith("SQLPlugin")
+    ]
     return next(filter(None, map(_framework_of_word, words)), None)
 
 
@@ -522,7 +529,7 @@ def fraction_argument(arguments: Sequence[str], setting: str) -> tuple[int, str]
     """
     for index, (text, following) in enumerate(zip_longest(arguments, arguments[1:], fillvalue="")):
         key, separator, value = text.partition("=")
-        if _setting_key(key) == _setting_key(setting) and is_fraction(value if separator else following):
+        if _plain_name(key) == _plain_name(setting) and is_fraction(value if separator else following):
             return (index, f"{key}=") if separator else (index + 1, "")
     return None
 
@@ -542,7 +549,8 @@ def _assignments(command: Sequence[str], variables: Variables) -> Iterator[tuple
     yield from written_settings("\n".join([expand_references(text, values) for text in command]))
 
 
-def _setting_key(name: str) -> str:
+def _plain_name(name: str) -> str:
+    """Return a flag with dashes between its words, and a property without -D."""
     return name.replace("_", "-") if name.startswith("--") else name.removeprefix("-D")
 
 
