@@ -218,6 +218,13 @@ def view_facts(view: ClusterView, namespaces: Iterable[str] = ("team", "other"))
             for quota in view.quotas(name)
             for what in COUNTS
         },
+        "units": {
+            (name, quota.metadata.name, resource, most): view.holds_at_most(name, resource, quota, most)
+            for name in namespaces
+            for quota in view.quotas(name)
+            for resource in (GPU, SMALL)
+            for most in range(5)
+        },
         "excluded": {
             (name, label): {each.name for i, each in enumerate(fleet.nodes) if excluded >> i & 1}
             for name in namespaces

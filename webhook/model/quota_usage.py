@@ -65,6 +65,7 @@ class QuotaUsage:
         "_members",
         "_pods",
         "_pods_by_tie",
+        "_units_held",
         "_usage_by_pool",
         "_users",
         "_weights",
@@ -80,6 +81,7 @@ class QuotaUsage:
     ) -> None:
         self._fleet, self._pods, self.reserved, self._claims = fleet, pods, reserved, claims
         self._users: dict[tuple[str, str, CountedResource], tuple[QuotaConsumer, ...]] = {}
+        self._units_held: dict[tuple[str, str, str], int] = {}
         self._weights: dict[str, GpuWeight] = {}
         self._claim_weights: dict[str, GpuWeight] = {}
         self._claim_names: dict[str, frozenset[str]] = {}
@@ -96,11 +98,16 @@ class QuotaUsage:
         return found
 
     def units_held(self, quota: ResourceQuota, namespace: str, resource: str) -> int:
-        """Return the units of a resource that a namespace's pods request which a quota counts."""
-        pods: Iterable[PodSummary] = self._pods.get(namespace, {}).values()
-        if has_scopes(quota):
-            pods = [pod for pod in pods if scopes_match(quota, pod.kind)]
-        return sum([amount for pod in pods for name, amount in pod.requests if name == resource]) // NANO
+        """Return the units of a resource that a namespace's pods request which a quota counts. Cached."""
+        key = (namespace, quota.metadata.name if has_scopes(quota) else "", resource)
+        found = self._units_held.get(key)
+        if found is None:
+            pods: Iterable[PodSummary] = self._pods.get(namespace, {}).values()
+            if has_scopes(quota):
+                pods = [pod for pod in pods if scopes_match(quota, pod.kind)]
+            units = [amount for pod in pods for name, amount in pod.requests if name == resource]
+            found = self._units_held[key] = sum(units) // NANO
+        return found
 
     def claim_users(self, namespace: str, key: str, claiming: ClaimContext) -> tuple[QuotaConsumer, ...]:
         """Return the pods whose claims use a quota key, the largest first."""
@@ -216,6 +223,7 @@ class QuotaUsage:
         """Replace all pods of some namespaces."""
         remaining = {name: some for name, some in {**self._pods, **pods}.items() if some}
         after = QuotaUsage(self._fleet, remaining, self.reserved, self._claims)
+        after._units_held = {key: units for key, units in self._units_held.items() if key[0] not in pods}
         after._weights = {name: weight for name, weight in self._weights.items() if name not in pods}
         after._claim_weights = {name: weight for name, weight in self._claim_weights.items() if name not in pods}
         after._claim_names = {name: found for name, found in self._claim_names.items() if name not in pods}
@@ -228,6 +236,7 @@ class QuotaUsage:
             return self
         after = QuotaUsage(self._fleet, self._pods, self.reserved, claims)
         after._users, after._weights, after._members = self._users, self._weights, self._members
+        after._units_held = self._units_held
         unchanged = (name for name in self._claim_weights if claims.has_same_weights(self._claims, name))
         after._claim_weights = {name: self._claim_weights[name] for name in unchanged}
         after._claim_names = self._claim_names
@@ -275,13 +284,13 @@ class QuotaUsage:
     def with_changed_quotas(self) -> QuotaUsage:
         """Return a copy for changed ResourceQuotas."""
         after = self._copy_caches()
-        after._users = {}
+        after._users, after._units_held = {}, {}
         return after
 
     def _copy_caches(self) -> QuotaUsage:
         after = QuotaUsage(self._fleet, self._pods, self.reserved, self._claims)
         after._users, after._weights, after._claim_weights = self._users, self._weights, self._claim_weights
-        after._claim_names = self._claim_names
+        after._claim_names, after._units_held = self._claim_names, self._units_held
         after._members, after._usage_by_pool = self._members, self._usage_by_pool
         return after
 
