@@ -34,14 +34,15 @@ def demo_objects() -> list[Json]:
 
 
 def grow(objects: Sequence[Json], nodes: int = 100) -> list[Json]:
-    """Return the objects with nodes cloned in turn under new names, and their pods with them.
+    """Return the objects with nodes cloned in turn under new names, their pods with them, and quotas in proportion.
 
     Args:
         objects: Objects of a snapshot, as plain data.
         nodes: How many nodes there shall be; those that are there already count.
     """
     first = [item for item in objects if item["kind"] == "Node"]
-    grown = list(objects)
+    times = max(-(-nodes // len(first)), 1)
+    grown = [_enlarged_quota(item, times) if item["kind"] == "ResourceQuota" else item for item in objects]
     turn = 0
     for place, node in enumerate(cycle(first)):
         if len(first) + place >= nodes:
@@ -75,6 +76,15 @@ def _enlarged(node: Json, times: int) -> Json:
         amounts |= {
             name: format_nano(parse_nano(amounts[name]) * times) for name in ("cpu", "memory") if name in amounts
         }
+    return clone
+
+
+def _enlarged_quota(quota: Json, times: int) -> Json:
+    if times == 1:
+        return quota
+    clone = copy.deepcopy(quota)
+    for amounts in (clone["spec"]["hard"], *(clone.get("status", {}).get(part, {}) for part in ("hard", "used"))):
+        amounts |= {name: format_nano(parse_nano(amount) * times) for name, amount in amounts.items()}
     return clone
 
 

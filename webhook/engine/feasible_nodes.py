@@ -14,7 +14,7 @@ from webhook.model.filters.pod_ties import UNTIED, PodTies, TiedNodes, ties_of
 from webhook.model.filters.pod_topology_spread import controller_of
 from webhook.model.filters.volumes import VolumeFit
 from webhook.model.fleet import Fleet, FleetNode
-from webhook.model.node_masks import bit_positions, exclude_nodes
+from webhook.model.node_masks import bit_positions
 from webhook.model.objects import Taint, is_gpu_taint, tolerates_all
 from webhook.model.pod_resources import RequestedAmounts, requested_amounts
 from webhook.model.pod_volumes import pod_volumes
@@ -143,7 +143,7 @@ class FeasibleNodes:
         self.identity = own = identity or identity_of(pod)
         self.exclusion = exclusion or view.exclusion_by_pods(own.namespace, tuple(own.labels.items()))
         self._volumes, self._request = volumes, request
-        self._accepting = exclude_nodes(fleet.schedulable_nodes(tolerations), self.exclusion.nodes)
+        self._accepting = fleet.schedulable_nodes(tolerations) & ~self.exclusion.nodes
         if features := required_features(pod):
             self._accepting &= fleet.nodes_declaring(features)
         if self._rules.terms is not None:

@@ -20,7 +20,7 @@ from webhook.model.free_resources import (
     free_devices_by_node,
     free_resources_of_empty_node,
 )
-from webhook.model.node_masks import EMPTY_INDEX, ThresholdIndex, bit_positions, exclude_nodes
+from webhook.model.node_masks import EMPTY_INDEX, ThresholdIndex, bit_positions
 from webhook.model.offers import GpuOffer
 from webhook.model.pod_resources import RequestedAmounts, ResourceAmounts
 from webhook.model.pod_summary import CLAIMED_DEVICES
@@ -187,7 +187,7 @@ class CapacityView:
             more = times * each[0] + cpu, times * each[1] + size
             needs = cpu_milli and cpu_milli + more[0], memory and memory + more[1]
             left = fitting & self._fitting(resource, count + times, *needs)
-            return left & self._pods.nodes_with_at_least(pods + 1 + times) if exclude_nodes(left, roomy) else left
+            return left & self._pods.nodes_with_at_least(pods + 1 + times) if left & roomy != left else left
 
         if ports or takers:
             return nodes_after(0).bit_count() > taken_units
