@@ -26,6 +26,7 @@ from webhook.installing.apply import uninstall_manifests
 from webhook.installing.facts import BOTH_ANSWERED, all_have_ca_bundle, probe_webhooks
 from webhook.kube.api import KubeClient
 from webhook.manifests.objects import WEBHOOK_KINDS, api_path
+from webhook.manifests.sent_resources import with_gpu_resources
 from webhook.well_known import SYSTEM_NAMESPACE
 
 PAGE = read_checkout_file("docs/install.md").partition("## Out of cluster")[2].partition("\n## ")[0]
@@ -162,6 +163,21 @@ def patch_webhooks(plane: Plane, change: Callable[[Json], Json]) -> list[Json]:
         plane.api.patch(path, {"webhooks": [change(webhook) for webhook in webhooks]})
         before += webhooks
     return before
+
+
+@contextmanager
+def pods_sent_by(plane: Plane, *names: str) -> Iterator[None]:
+    """Let the webhooks also get pods with these resource names for the block."""
+
+    def add_names(webhook: Json) -> Json:
+        [changed] = with_gpu_resources([{"kind": WEBHOOK_KINDS[0], "webhooks": [webhook]}], names)
+        return dict(changed["webhooks"][0])
+
+    before = iter(patch_webhooks(plane, add_names))
+    try:
+        yield
+    finally:
+        patch_webhooks(plane, lambda _: next(before))
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from tests.cluster.client import Json
 from tests.manifests.chart_values import read_chart_values
 from webhook.documents.reader import read_documents
 from webhook.manifests.objects import display_name
+from webhook.manifests.sent_resources import with_gpu_resources
 from webhook.well_known import SYSTEM_NAMESPACE
 
 
@@ -65,6 +66,10 @@ REJECTED = {
         "webhook.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms=x",
         "got string, want array",
     ),
+    "a resource without domain": ("gpuResources={gpu}", "at '/gpuResources/0': 'gpu' does not match pattern"),
+    "a resource of Kubernetes": ("gpuResources={kubernetes.io/gpu}", "at '/gpuResources/0': 'not' failed"),
+    "a resource with a quote": ("gpuResources={example.com/x'y}", "at '/gpuResources/0'"),
+    "a wildcard in the middle of a resource": ("gpuResources={example.com/*-gpu}", "at '/gpuResources/0'"),
     "an unknown mode": ("mode=enforced", "at '/mode': value must be one of 'audit', 'enforce'"),
     "a misspelled value": ("webhok.resources=1", "additional properties 'webhok' not allowed"),
     "a misspelled setting": ("webhook.settings.log_lvl=debug", "additional properties 'log_lvl' not allowed"),
@@ -181,6 +186,7 @@ ACCEPTED = [
     "webhook.resources.limits.memory=1.5Gi",
     "webhook.resources.limits.ephemeral-storage=1Gi,webhook.resources.limits.hugepages-2Mi=2Mi",
     r"webhook.resources.limits.example\.com/nic=1",
+    "gpuResources={example.com/gpu,amd.com/*,intel.com/gpu-*}",
     "extender.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey=zone",
     "webhook.tolerations[0].key=gpu,webhook.tolerations[0].operator=Equal,webhook.tolerations[0].effect=NoExecute",
 ]
@@ -189,6 +195,16 @@ ACCEPTED = [
 @pytest.mark.parametrize("value", ACCEPTED)
 def test_a_valid_value_is_accepted(value: str) -> None:
     assert helm_template(f"--set={value}").returncode == 0
+
+
+@pytest.mark.parametrize("mode", ["audit", "enforce"])
+def test_further_resource_names_are_in_the_conditions_that_the_command_writes(mode: str) -> None:
+    names = ("example.com/gpu", "amd.com/*")
+    shipped, changed = rendered(f"mode={mode}"), rendered(f"mode={mode}", f"gpuResources={{{','.join(names)}}}")
+
+    expected = {display_name(item): item for item in with_gpu_resources(shipped.values(), names)}
+    assert changed == expected
+    assert changed != shipped
 
 
 def test_lists_and_maps_may_be_left_empty(tmp_path: Path) -> None:

@@ -10,11 +10,13 @@ import pytest
 
 from tests.builders import PodMaker, make_pod
 from tests.cluster.client import Json, RefusedError
+from tests.cluster.installation import pods_sent_by
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
 from tests.cluster.random_claims import API
 from tests.cluster.recording_webhook import RecordingWebhook, object_name, register_recording_webhook
 from webhook.manifests.cel_conditions import MAX_ENTRIES
+from webhook.manifests.sent_resources import MAX_NAMES
 from webhook.model.annotations import GPU_MEMORY_ANNOTATION
 from webhook.model.claims import MADE_CLAIM_ANNOTATIONS
 from webhook.policy.workload_kinds import WORKLOAD_KINDS
@@ -348,6 +350,22 @@ def test_the_largest_pods_are_within_the_cel_cost_limit(plane: Plane, hooks: Rec
 
     assert called_webhooks(plane, hooks, maker) == set()
     assert called_webhooks(plane, hooks, maker.gpus(1)) == {"mutate", "validate"}
+
+
+def test_the_largest_pods_are_within_the_limit_with_as_many_further_names_as_allowed(
+    plane: Plane, hooks: RecordingWebhook
+) -> None:
+    names = [f"example.com/{'g' * 50}-{index}" for index in range(MAX_NAMES - 1)]
+    amounts = {"cpu": "1m", "memory": "1Mi", **{f"example.com/resource-{index}": "1" for index in range(5)}}
+    maker = make_pod()
+    for index in range(150):
+        maker.container(f"c{index}", image="i", resources={"limits": amounts, "requests": amounts})
+    renamed = make_pod().requests("other.example.com/gpu", 1)
+
+    with pods_sent_by(plane, *names, "other.example.com/*"):
+        eventually(lambda: called_webhooks(plane, hooks, renamed) == {"mutate", "validate"})
+        assert called_webhooks(plane, hooks, maker) == set()
+    eventually(lambda: not called_webhooks(plane, hooks, renamed))
 
 
 ENV = [{"name": f"V{index}", "value": "x"} for index in range(20_000)]

@@ -6,7 +6,9 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.builders import Json, PodMaker, make_pod
+from tests import device_builders
+from tests.builders import Json, PodMaker, make_node, make_pod
+from tests.device_builders import NVIDIA, card, resource_slice
 from tests.engine.guard_violations import find_violations, names
 from tests.engine.test_claims import claiming, exactly, first, template
 from tests.example_cluster import NO_USAGE, NOW, policies_of, policy, request_of, view_of
@@ -107,6 +109,23 @@ def test_a_device_class_as_an_extended_resource_follows_the_same_rule() -> None:
     assert names(find_violations(make_pod().requests(f"{RESOURCE_NAME}gpu", "1").build(), claiming=classes)) == [
         "resourceClaims"
     ]
+
+
+SERVED = {
+    "GPUs under a name of another domain": ("gpu.nvidia.com", "example.com/gpu", ["GPU-S306"]),
+    "network cards": ("dra.net", "example.com/nic", []),
+    "GPUs under the name of the device plugin": ("gpu.nvidia.com", "nvidia.com/gpu", []),
+}
+
+
+@pytest.mark.parametrize(("driver", "name", "codes"), SERVED.values(), ids=SERVED)
+def test_a_name_that_a_device_class_gives_follows_the_same_rule(driver: str, name: str, codes: list[str]) -> None:
+    served = device_builders.device_class("served", f"device.driver == '{driver}'", name)
+    view = view_of(make_node("n", {}), resource_slice("s", NVIDIA, "n", nodeName="n", devices=[card("gpu-0")]), served)
+    deny = policies_of(policy("mode: enforce\nsecurity: {deny: [resourceClaims]}"))
+    pod = make_pod().namespace("team").requests(name, "1").build()
+    found = DecisionCache().decide(request_of(pod), deny, view, NO_USAGE, NOW).findings
+    assert [each.code for each in found if each.code.startswith("GPU-S")] == codes
 
 
 def test_a_claim_for_another_device_is_no_sign_of_gpus() -> None:

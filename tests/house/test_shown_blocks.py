@@ -30,6 +30,7 @@ CHART = "charts/rightslice"
 TEXTS = {
     ("README.md", "Pod team-vision/notebook-ana"): "tests/cli/test_processes.py",
     ("docs/live.md", "[+]cluster 412 nodes"): "tests/server/test_live_cluster.py",
+    ("docs/install.md", "sed -i"): "tests/manifests/test_sent_resources.py",
 }
 """Blocks without a command, by page and start: the test of what they show."""
 

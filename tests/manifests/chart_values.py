@@ -11,6 +11,12 @@ import yaml
 from pydantic import TypeAdapter
 
 from tests.conftest import ROOT
+from webhook.manifests.sent_resources import (
+    MAX_NAME_LENGTH,
+    MAX_NAMES,
+    RESERVED_NAME_PATTERN,
+    RESOURCE_NAME_PATTERN,
+)
 from webhook.policy.crds import policy_crds
 from webhook.policy.written.values import Amount, LabelKey, LabelValue
 from webhook.settings import WebhookSettings
@@ -175,6 +181,16 @@ def _constraints() -> dict[str, Json]:
         "mode": {"enum": ["audit", "enforce"]},
         "availability": {"enum": ["standard", "single-node", "high"]},
         "image.pullPolicy": {"enum": ["IfNotPresent", "Always", "Never"]},
+        "gpuResources": {
+            "maxItems": MAX_NAMES,
+            "uniqueItems": True,
+            "items": {
+                "type": "string",
+                "maxLength": MAX_NAME_LENGTH,
+                "pattern": RESOURCE_NAME_PATTERN,
+                "not": {"pattern": RESERVED_NAME_PATTERN},
+            },
+        },
         "securityContext": {"enum": ["user", "openshift"]},
         "certManager.issuerRef": _ISSUER,
         "imagePullSecrets": {

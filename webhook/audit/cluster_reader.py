@@ -49,7 +49,7 @@ from webhook.documents.reader import is_document_file
 from webhook.errors import ApiError
 from webhook.kube.api import KubeClient, find_object, read_api_minor
 from webhook.kube.decoder import ResourceDecoder
-from webhook.kube.installation import find_installed_namespace
+from webhook.kube.installation import VALIDATING_PATH, find_installed_namespace
 from webhook.kube.reflector import PAGE_SIZE, WatchedResource
 from webhook.model.claims import DeviceClass, ResourceClaimTemplate, device_classes_by_name
 from webhook.model.cluster_view import ClusterView
@@ -201,6 +201,11 @@ class ClusterReader:
     def device_classes(self) -> list[SourceObject]:
         """Return the DeviceClasses; none if the cluster has no such resource, or does not permit listing them."""
         return self._list_if_permitted("DeviceClass", DEVICE_CLASSES.path) or []
+
+    def validating_webhooks(self) -> dict[str, Any] | None:
+        """Return the configuration of the installed validating webhooks; None without one, or the right to read it."""
+        unread = (HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN)
+        return self._run(find_object(self._api, VALIDATING_PATH, unread))
 
     def disruption_budgets(self) -> list[SourceObject] | None:
         """Return the PodDisruptionBudgets; None if the cluster does not permit listing them."""

@@ -166,6 +166,7 @@ def _scan_pod(
         (path, one.resources)
         for path, one in containers
         if _may_be_unaccounted((*one.resources.limits, *one.resources.requests))
+        or (claimed.classes and not claimed.classes.keys().isdisjoint(one.resources.limits))
     ]
     if spec.resource_claims or several:
         results += find_unaccounted_requests(spec.resource_claims, several, claiming, injected)
@@ -294,10 +295,7 @@ def _find_device_classes(
 ) -> list[DetectedBypass]:
     sides = (("requests", resources.requests), ("limits", resources.limits))
     named = {
-        name: (*path, side, name)
-        for side, amounts in sides
-        for name in amounts
-        if name.startswith(DEVICE_CLASS_PREFIX) and may_hold_gpus(name.removeprefix(DEVICE_CLASS_PREFIX), classes)
+        name: (*path, side, name) for side, amounts in sides for name in amounts if _may_be_gpu_of_class(name, classes)
     }
     return [
         describe_bypass(
@@ -307,6 +305,16 @@ def _find_device_classes(
         )
         for name, place in named.items()
     ]
+
+
+def _may_be_gpu_of_class(resource: str, classes: DeviceClasses) -> bool:
+    """Return whether a device class may serve a resource with a GPU, and no device plugin of NVIDIA does."""
+    if resource.startswith(DEVICE_CLASS_PREFIX):
+        return may_hold_gpus(resource.removeprefix(DEVICE_CLASS_PREFIX), classes)
+    if parse_gpu_resource(resource) is not None:
+        return False
+    serving = (name for name, spec in classes.items() if spec.extended_resource_name == resource)
+    return any(may_hold_gpus(name, classes) for name in serving)
 
 
 def _find_mixed_gpus(

@@ -7,6 +7,7 @@ server writes is reported, above all for exceptions.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from http import HTTPStatus
 
@@ -20,13 +21,16 @@ from webhook.errors import RightsliceError, SourceLocation, abbreviate_names
 from webhook.installing.facts import (
     CheckState,
     ClusterFacts,
+    CurrentInstall,
     DiagnosticResult,
+    parse_deployment,
     repair_command,
     runs_outside_cluster,
     unread_part_result,
 )
 from webhook.manifests.objects import display_name
-from webhook.model.claims import DeviceClass, device_classes_by_name
+from webhook.manifests.sent_resources import find_unsent_classes, read_sent_resources, resource_flags
+from webhook.model.claims import DeviceClass, DeviceClasses, device_classes_by_name
 from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.device_pools import DevicePools, slices_by_pool
 from webhook.model.dra.published_devices import MANY_SLICES, MAX_SLICES
@@ -74,11 +78,43 @@ def check_devices(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
     view = _view_of_nodes(facts)
     if not facts.slices or isinstance(view, DiagnosticResult):
         return
-    classes = device_classes_by_name(msgspec.convert(one, DeviceClass) for one in facts.device_classes or ())
+    classes = _device_classes(facts)
     pools = DevicePools(slices_by_pool(facts.slices), view.fleet)
     problems = [DiagnosticResult.warn(*problem) for problem in find_device_problems(pools, classes, view.fleet)]
     slices, note = pluralize(len(facts.slices), "ResourceSlice"), MANY_SLICES if len(facts.slices) > MAX_SLICES else ""
     yield from problems or [DiagnosticResult.ok(f"no GPU of {slices} is published twice", note)]
+
+
+def _device_classes(facts: ClusterFacts) -> DeviceClasses:
+    return device_classes_by_name(msgspec.convert(one, DeviceClass) for one in facts.device_classes or ())
+
+
+def check_sent_classes(facts: ClusterFacts) -> Iterator[DiagnosticResult]:
+    """Check that the webhooks get pods by the resource name of each device class that may hold GPUs."""
+    classes = _device_classes(facts)
+    if facts.validating is None or not any(one.extended_resource_name for one in classes.values()):
+        return
+    sent = read_sent_resources(facts.validating)
+    unsent = list(find_unsent_classes(classes, sent))
+    names = tuple(dict.fromkeys((*sent.added, *(one.resource for one in unsent))))
+    for one in unsent:
+        yield DiagnosticResult.warn(str(one), f"no policy applies to them: {_send_command(facts, names)}")
+    if not unsent:
+        yield DiagnosticResult.ok("pods are sent to the webhooks by the resource name of each device class of GPUs")
+
+
+SENT_NAMES_PAGE = "docs/install.md#gpus-under-other-names"
+
+
+def _send_command(facts: ClusterFacts, names: Sequence[str]) -> str:
+    """Return the command that lets the webhooks get pods by further resource names, or the page that has it."""
+    current = parse_deployment(facts.deployment) if facts.deployment else CurrentInstall()
+    if current.helm_release:
+        values = f"--reset-then-reuse-values --set-json 'gpuResources={json.dumps(names)}'"
+        return f"helm upgrade {current.helm_release} CHART --namespace {facts.namespace} {values}"
+    if current.external_certificate or not repair_command(facts).startswith("rightslice install"):
+        return f"add {', '.join(names)} to the match conditions ({SENT_NAMES_PAGE})"
+    return f"rightslice install {resource_flags(names)}"
 
 
 def list_gpu_nodes(facts: ClusterFacts) -> list[Json]:

@@ -17,8 +17,9 @@ from webhook.cache.informers import RESOURCE_SLICES
 from webhook.errors import ApiError, ApiUnreachable
 from webhook.kube.api import NO_PARAMS, KubeClient, find_object
 from webhook.kube.decoder import ResourceDecoder
-from webhook.kube.installation import WEBHOOKS_PATH, find_installed_namespace, namespace_of_service
+from webhook.kube.installation import VALIDATING_PATH, WEBHOOKS_PATH, find_installed_namespace, namespace_of_service
 from webhook.manifests.scheduler_config import EXTENDER_NAME, SECOND_SCHEDULER_NAME
+from webhook.manifests.sent_resources import read_sent_resources
 from webhook.model.annotations import PROBE_ANNOTATION, PROBE_ANSWER
 from webhook.model.dra.resource_slices import PackedSlice, ResourceSlice, SlicePacker
 from webhook.model.gpu_resources import MIG_PREFIX
@@ -141,7 +142,7 @@ async def read_cluster_facts(api: KubeClient) -> ClusterFacts:
     core, deployments = f"/api/v1/namespaces/{namespace}", f"/apis/apps/v1/namespaces/{namespace}/deployments"
     metrics = await read_part("metrics", _read_text(api, "/metrics"))  # before the dry-run pod, which may count there
     parts = {
-        "validating": api.get(f"{_ADMISSION}/validatingwebhookconfigurations/{APP_NAME}"),
+        "validating": api.get(VALIDATING_PATH),
         "backstop": api.get(f"{_ADMISSION}/validatingadmissionpolicybindings/{APP_NAME}-pods"),
         "deployment": api.get(f"{deployments}/{APP_NAME}"),
         "secret": api.get(f"{core}/secrets/{APP_NAME}-tls"),
@@ -352,6 +353,7 @@ class CurrentInstall(NamedTuple):
         external_certificate: True if the certificate comes from files, for example of cert-manager.
         helm_release: Name of the Helm release that the Deployment belongs to.
         namespace: Where it is installed.
+        gpu_resources: Further resource names by which the webhooks get pods; None if unknown.
     """
 
     mode: str = ""
@@ -359,6 +361,7 @@ class CurrentInstall(NamedTuple):
     external_certificate: bool = False
     helm_release: str = ""
     namespace: str = SYSTEM_NAMESPACE
+    gpu_resources: tuple[str, ...] | None = None
 
 
 async def read_current_install(api: KubeClient) -> CurrentInstall:
@@ -370,7 +373,9 @@ async def read_current_install(api: KubeClient) -> CurrentInstall:
     namespace = await find_installed_namespace(api)
     deployment = await find_object(api, f"/apis/apps/v1/namespaces/{namespace}/deployments/{APP_NAME}")
     current = CurrentInstall() if deployment is None else parse_deployment(deployment)
-    return current._replace(namespace=namespace)
+    validating = await find_object(api, VALIDATING_PATH)
+    added = read_sent_resources(validating).added if validating is not None else ()
+    return current._replace(namespace=namespace, gpu_resources=added)
 
 
 def parse_deployment(deployment: Mapping[str, Any]) -> CurrentInstall:

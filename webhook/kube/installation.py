@@ -8,6 +8,7 @@ from webhook.kube.api import ObjectReader, find_object
 from webhook.well_known import APP_NAME, SYSTEM_NAMESPACE, Json
 
 WEBHOOKS_PATH = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{APP_NAME}"
+VALIDATING_PATH = f"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{APP_NAME}"
 
 
 async def find_installed_namespace(api: ObjectReader) -> str:

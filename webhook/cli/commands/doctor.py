@@ -80,6 +80,7 @@ def diagnose(facts: ClusterFacts, now: datetime) -> list[DiagnosticResult]:
         "policies": cluster_health.check_policies(facts, loaded),
         "nodes": cluster_health.check_nodes(facts),
         "devices": cluster_health.check_devices(facts),
+        "sent-classes": cluster_health.check_sent_classes(facts),
         "gpu-forms": cluster_health.check_gpu_forms(facts, policies),
         "node-groups": cluster_health.check_node_groups(facts, policies),
         "layouts": scheduling_health.check_layouts(facts),

@@ -24,6 +24,7 @@ from webhook.installing.facts import CurrentInstall, parse_deployment, read_curr
 from webhook.kube.api import KubeClient
 from webhook.kube.installation import find_installed_namespace
 from webhook.manifests.objects import is_image_reference, with_image
+from webhook.manifests.sent_resources import MAX_NAMES, is_resource_glob, with_gpu_resources
 from webhook.report.serialization import yaml_text
 from webhook.well_known import AGENT_NAMESPACE, SYSTEM_NAMESPACE
 
@@ -76,6 +77,17 @@ def _validate_image(image: str) -> str:
     return image
 
 
+def _validate_gpu_resources(names: list[str] | None) -> list[str] | None:
+    """Return the resource names; reject one that no pod can request, and too many."""
+    for name in names or ():
+        if name and not is_resource_glob(name):
+            must = "must be an extended resource outside of kubernetes.io, or a prefix and *"
+            raise typer.BadParameter(f"{must}, found {quote_text(name)}. Write example.com/gpu, or example.com/*")
+    if len(names or ()) > MAX_NAMES:
+        raise typer.BadParameter(f"must be at most {MAX_NAMES} names, found {len(names or ())}. Write example.com/*")
+    return names
+
+
 ModeFlag = Annotated[
     InstallMode | None,
     typer.Option(
@@ -92,6 +104,16 @@ ImageFlag = Annotated[
         metavar="IMAGE",
         callback=_validate_image,
         help="The image to run. Default: the installed one, else the one in the manifests.",
+    ),
+]
+GpuResourceFlag = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--gpu-resource",
+        metavar="NAME",
+        callback=_validate_gpu_resources,
+        help="A further resource name of pods that the webhooks get, or a prefix and *: that of a DeviceClass outside "
+        "of nvidia.com. Repeatable. Default: the installed ones; '' for none.",
     ),
 ]
 InstallDryRun = Annotated[bool, typer.Option("--dry-run", help="Validate on the API server and store nothing.")]
@@ -113,6 +135,7 @@ TimeoutFlag = Annotated[
 def install_command(
     mode: ModeFlag = None,
     image: ImageFlag = "",
+    gpu_resource: GpuResourceFlag = None,
     dry_run: InstallDryRun = False,
     output: InstallOutput = "",
     timeout: TimeoutFlag = 120.0,
@@ -121,19 +144,21 @@ def install_command(
 ) -> None:
     """Install into a cluster. Webhooks are registered last, once replicas are ready, and then tested with a pod.
 
-    An existing installation is upgraded, and keeps its mode and image unless they are given.
+    An existing installation is upgraded, and keeps its mode, image and resource names unless they are given.
 
     Exit code: 0 installed, 2 invalid input, 3 the cluster did not answer, or the installation did not become ready.
     """
     if output not in ("", "yaml"):
         exit_with_error(f"-o: must be yaml, found {output!r}. Write -o yaml, or leave it out")
+    names = tuple(filter(None, gpu_resource)) if gpu_resource else None
     if output:
-        objects = with_image(shipped_manifests(mode or InstallMode.AUDIT), image)
+        objects = with_image(with_gpu_resources(shipped_manifests(mode or InstallMode.AUDIT), names or ()), image)
         print_result("---\n".join(map(yaml_text, objects)))
         return
 
     async def install(api: KubeClient) -> InstallMode:
-        chosen, objects = resolve_install(CurrentInstall(mode or "", image), await read_current_install(api))
+        given = CurrentInstall(mode or "", image, gpu_resources=names)
+        chosen, objects = resolve_install(given, await read_current_install(api))
         await install_manifests(api, objects, print_line, seconds=timeout, dry_run=dry_run)
         return chosen
 
@@ -154,11 +179,15 @@ def resolve_install(given: CurrentInstall, current: CurrentInstall) -> tuple[Ins
         exit_with_error(CERT_MANAGER_INSTALLED)
     current_mode = current.mode if current.mode in MANIFEST_FILES else InstallMode.AUDIT
     mode = InstallMode(given.mode or current_mode)
-    objects = with_image(shipped_manifests(mode), given.image or current.image)
+    names = (current.gpu_resources if given.gpu_resources is None else given.gpu_resources) or ()
+    objects = with_image(with_gpu_resources(shipped_manifests(mode), names), given.image or current.image)
     [deployment] = [each for each in objects if each["kind"] == "Deployment"]
     print_line(f"mode {mode}{_describe_previous(given.mode, current.mode)}")
     image = parse_deployment(deployment).image
     print_line(f"image {image}{_describe_previous(given.image, current.image)}")
+    if names or current.gpu_resources:
+        unchanged = ", unchanged" if names == current.gpu_resources else ""
+        print_line(f"further resource names {', '.join(names) or 'none'}{unchanged}")
     if "/" not in image:
         print_note(f"note: {image} names no registry, so the nodes must have it. Name another one: --image")
     return mode, objects

@@ -9,10 +9,11 @@ from typing import Annotated, Any
 
 import typer
 
+from webhook.audit.object_files import SourceObject, read_objects
 from webhook.audit.pod_audit import audit_claims
 from webhook.cache.informers import empty_view
 from webhook.cli import flags
-from webhook.cli.cluster_access import ClusterFlags
+from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster
 from webhook.cli.commands.policy_diff import diff_policies
 from webhook.cli.inputs import (
     LOCAL_FOLDER,
@@ -24,6 +25,7 @@ from webhook.cli.inputs import (
     read_cluster_view,
     read_policy_files,
     shipped_path,
+    snapshot_path,
 )
 from webhook.cli.output import (
     EXIT_FINDINGS,
@@ -39,8 +41,16 @@ from webhook.cli.output import (
 )
 from webhook.documents.reader import read_documents
 from webhook.engine.linting import find_device_problems
+from webhook.manifests.objects import WEBHOOK_KINDS
+from webhook.manifests.sent_resources import (
+    SentResources,
+    find_unsent_classes,
+    read_sent_resources,
+    resource_flags,
+)
 from webhook.model.cluster_view import ClusterView
 from webhook.model.enums import PolicyMode
+from webhook.model.field_paths import map_at
 from webhook.policy.group_growth import find_group_problems
 from webhook.policy.impossible_limits import find_impossible_limits
 from webhook.policy.lint import find_missing_slices, find_unmatched
@@ -53,6 +63,7 @@ from webhook.report.serialization import location_document
 from webhook.report.text import pluralize, sanitize, without_style
 from webhook.server.review_cost import measure_review_cost
 from webhook.web.limits import MAX_CPU_SECONDS
+from webhook.well_known import APP_NAME
 
 policy = typer.Typer(help="Lint, list, show, compare and create policies.", no_args_is_help=True)
 
@@ -100,8 +111,9 @@ def lint_policies(
 
     Also lists expired exemptions, policies that match no pod, limits that no pod can satisfy together, and policies
     that take too much CPU together. With --cluster, also lists policies that match no pod of that cluster, policies
-    that right-size to slices that no node has, node groups that cannot grow, GPUs that are published twice, and
-    findings about waiting resource claims and claim templates.
+    that right-size to slices that no node has, node groups that cannot grow, GPUs that are published twice, device
+    classes by whose resource name pods are not sent to the webhooks, and findings about waiting resource claims and
+    claim templates.
 
     Exit code: 0 no errors, 1 errors, 2 invalid input, 3 the cluster did not answer.
     """
@@ -113,7 +125,10 @@ def lint_policies(
     text = {"text": lambda: join_lines(map(sanitize, policy_error_lines(loaded)))}
     write_reports(targets, text | document_reports(lambda: _errors_document(loaded)))
     note_demo(cluster)
-    view = read_cluster_view(cluster, {}, ClusterFlags(kubeconfig, context)) if cluster else None
+    access = ClusterFlags(kubeconfig, context)
+    view = read_cluster_view(cluster, {}, access) if cluster else None
+    for note in _unsent_classes(view, cluster, access) if cluster and view is not None else ():
+        print_note(sanitize(f"note: {note}"))
     for note in _policy_notes(loaded.policies, view, parse_now(now)) if loaded.policies is not None else ():
         print_note(sanitize(f"note: {note}"))
     errors = pluralize(len(loaded.errors), "error") if loaded.errors else "no errors"
@@ -170,6 +185,35 @@ def _policy_notes(policies: PolicySet, view: ClusterView | None, now: datetime) 
         yield from (f"{summary}: {advice}" for summary, advice in problems)
         for result in audit_claims(view):
             yield from (f"{result.title}: {found.finding}" for found in result.findings)
+
+
+def _unsent_classes(view: ClusterView, cluster: str, access: ClusterFlags) -> Iterator[str]:
+    """Yield the device classes of GPUs by whose resource name the webhooks get no pods."""
+    if not any(find_unsent_classes(view.classes, SentResources())):
+        return
+    sent = _sent_resources(cluster, access)
+    unsent = list(find_unsent_classes(view.classes, sent))
+    names = dict.fromkeys((*sent.added, *(each.resource for each in unsent)))
+    for each in unsent:
+        yield (
+            f"{each}, so no policy applies to them: rightslice install {resource_flags(names)}, or with Helm the value "
+            "gpuResources"
+        )
+
+
+def _sent_resources(cluster: str, access: ClusterFlags) -> SentResources:
+    """Return the resource names by which the webhooks of a cluster get pods: as shipped, if that is not known."""
+    if cluster == LIVE:
+        with open_live_cluster(access) as live:
+            found = live.validating_webhooks()
+    else:
+        objects = (each.data for each in read_objects([snapshot_path(cluster)]) if isinstance(each, SourceObject))
+        found = next((each for each in objects if _is_validating_webhooks(each)), None)
+    return read_sent_resources(found) if found is not None else SentResources()
+
+
+def _is_validating_webhooks(data: dict[str, Any]) -> bool:
+    return data["kind"] == WEBHOOK_KINDS[1] and map_at(data, "metadata").get("name") == APP_NAME
 
 
 def _slow_reviews(policies: PolicySet, view: ClusterView, now: datetime) -> Iterator[str]:
