@@ -44,6 +44,11 @@ class PodMaker:
         resources.setdefault("requests", {})[resource] = amount
         return self
 
+    def requests_without_limit(self, resource: str, amount: object) -> Self:
+        """Request an amount of one resource in the first container, in requests only."""
+        self.main.setdefault("resources", {}).setdefault("requests", {})[resource] = amount
+        return self
+
     def gpus(self, count: object = "1") -> Self:
         """Request whole GPUs in the first container."""
         return self.requests("nvidia.com/gpu", count if not isinstance(count, int) else str(count))

@@ -404,6 +404,10 @@ CLAIMED: dict[str, tuple[PodMaker, str]] = {
     "a template that does not exist yet": (claiming({"name": "c", "resourceClaimTemplateName": "new"}), "32000"),
     "with whole GPUs by name": (claiming(OWN).gpus(1), "1143"),
     "a class by its implicit name": (make_pod().requests("deviceclass.resource.kubernetes.io/small", "2"), "286"),
+    "a class by its implicit name, without a limit": (
+        make_pod().requests_without_limit("deviceclass.resource.kubernetes.io/small", "2"),
+        "286",
+    ),
 }
 
 

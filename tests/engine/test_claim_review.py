@@ -1435,6 +1435,14 @@ def test_cluster_autoscaler_copies_a_node_with_its_devices(label: str, policy: s
     assert [each.code for each in found if each.code == "GPU-T206"] == codes
 
 
+def test_a_class_that_is_requested_by_name_without_a_limit_is_reviewed() -> None:
+    for name, code in (("gpus", "GPU-D106"), ("gpu", "GPU-D104")):
+        pod = make_pod().namespace("team").requests_without_limit(f"{DEVICE_CLASS_PREFIX}{name}", "3")
+        [found] = findings(pod.build(), *CLUSTER)
+        field = ("spec", "containers", 0, "resources", "requests", f"{DEVICE_CLASS_PREFIX}{name}")
+        assert (found.code, found.path) == (code, field)
+
+
 def test_a_claim_that_pods_share_is_for_any_number_of_them() -> None:
     pods = make_pod().namespace("team").claims({"name": "a", "resourceClaimName": "c"})
     assert findings(workload("Deployment", pods, replicas=100), *CLUSTER, claim(request())) == []

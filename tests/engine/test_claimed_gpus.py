@@ -223,6 +223,18 @@ def test_a_device_class_by_name_counts_as_its_devices(resource: str, of: str) ->
     assert codes(decide_on(pod, limits(most % 2, of=of))) == []
 
 
+@pytest.mark.parametrize("of", ["perPod", "perContainer"])
+def test_a_request_for_a_class_without_a_limit_counts_too(of: str) -> None:
+    """The API server accepts it, unlike one for the name of a device plugin, and the scheduler claims the devices."""
+    resource, most = f"{PREFIX}mig", "{resource: nvidia.com/mig-3g.40gb, max: %s}"
+    pod = make_pod().namespace("team").requests_without_limit(resource, "2")
+    [found] = decide_on(pod, limits(most % 1, of=of)).denials
+    assert (found.code, found.path) == ("GPU-L103", ("spec", "containers", 0, "resources", "requests", resource))
+    assert codes(decide_on(pod, limits(most % 2, of=of))) == []
+    pod.main["resources"]["limits"] = {resource: "3"}
+    assert codes(decide_on(pod, limits(most % 2, of=of))) == []
+
+
 def test_a_container_counts_the_requests_of_claims_that_it_uses() -> None:
     template = claim("ResourceClaimTemplate", GPU | {"name": "a"}, GPU | {"name": "b"})
     policy = limits("{resource: nvidia.com/gpu, max: 1}", of="perContainer")

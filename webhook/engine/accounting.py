@@ -27,6 +27,7 @@ from webhook.engine.policy_findings import PolicyFinding
 from webhook.model.apimachinery import MAX_MILLI
 from webhook.model.dra.claim_weights import ServedUnit, weigh_class_units
 from webhook.model.dra.device_view import NO_DEVICES
+from webhook.model.dra.extended_resources import amounts_of_container
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.fleet import Fleet
@@ -90,7 +91,7 @@ def device_milli_by_container(context: PodContext, mutation: PodMutation) -> Ite
             if milli:
                 yield _container_of_claim(pod, claim.name), milli
     for path, container in init_then_main_containers(pod.spec) if served else ():
-        for name, amount in container.resources.limits.items():
+        for name, amount in amounts_of_container(container).items():
             count = parse_whole_number(amount) if name in served and parse_gpu_resource(name) is None else None
             if count:
                 weight = weigh_class_units({ServedUnit(name): count}, devices, view.fleet)

@@ -20,7 +20,13 @@ from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.allocator import AllocationOutcome
 from webhook.model.dra.claim_weights import RequestUnits, count_claim_units
 from webhook.model.dra.device_view import NO_DEVICES, DeviceKind, DeviceView
-from webhook.model.dra.extended_resources import extended_resource_claim, served_resources
+from webhook.model.dra.extended_resources import (
+    amounts_of_container,
+    extended_resource_claim,
+    field_of_amount,
+    requested_units,
+    served_resources,
+)
 from webhook.model.dra.pod_devices import allocate_for_pod, resolve_claims
 from webhook.model.dra.selector_cache import select_device
 from webhook.model.field_paths import FieldPath
@@ -28,7 +34,7 @@ from webhook.model.gpu_resources import NVIDIA_PREFIX, parse_gpu_resource
 from webhook.model.node_masks import bit_positions
 from webhook.model.pod_resources import effective_amount
 from webhook.model.pods import Container, Pod, PodResourceClaim, PodSpec
-from webhook.model.quantity import NANO, parse_whole_number
+from webhook.model.quantity import NANO
 
 MAX_NODES_TRIED, MAX_ALLOCATION_STEPS = 16, 2_000
 """Bounds of a search for a node that has the devices of a pod: about 10 ms."""
@@ -105,13 +111,11 @@ class ClaimedGpus(msgspec.Struct, frozen=True):
 
     def surely_serves(self, container: Container) -> bool:
         """Return whether a container gets GPUs of NVIDIA by a resource of a device class."""
-        limits = container.resources.limits
-        return any(parse_whole_number(limits.get(resource, "0")) for resource in self.nvidia_resources)
+        return any(requested_units(container, resource) for resource in self.nvidia_resources)
 
     def may_serve(self, container: Container) -> bool:
         """Return whether a container may get GPUs by a resource of a device class."""
-        limits = container.resources.limits
-        return any(parse_whole_number(limits.get(resource, "0")) for resource, units in self.classes.items() if units)
+        return any(requested_units(container, resource) for resource, units in self.classes.items() if units)
 
     def of_container(self, container: Container) -> Mapping[str, int]:
         """Return the units of a container: of the claims that it uses, and of device classes."""
@@ -121,7 +125,7 @@ class ClaimedGpus(msgspec.Struct, frozen=True):
             for one in some:
                 _add_units(found, one.units, used.count((name, "")) + used.count((name, one.name)))
         for resource, units in self.classes.items():
-            _add_units(found, units, parse_whole_number(container.resources.limits.get(resource, "0")) or 0)
+            _add_units(found, units, requested_units(container, resource))
         return found
 
     def of_no_container(self, spec: PodSpec) -> Mapping[str, Mapping[str, int]]:
@@ -276,10 +280,10 @@ def _named_classes(pod: Pod, view: ClusterView) -> Iterator[tuple[str, FieldPath
     """Yield the first field of each resource of a container that only a device class serves."""
     seen = set[str]()
     for path, container in init_then_main_containers(pod.spec):
-        for name in container.resources.limits:
+        for name in amounts_of_container(container):
             if name in view.devices.class_by_resource and name not in seen and parse_gpu_resource(name) is None:
                 seen.add(name)
-                yield name, (*path, "resources", "limits", name)
+                yield name, (*path, "resources", *field_of_amount(container, name))
 
 
 def _unknown_claim(one: PodResourceClaim, path: FieldPath, devices: DeviceView) -> UnknownClaim:

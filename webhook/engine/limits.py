@@ -16,6 +16,7 @@ from webhook.engine.claimed_gpus import NO_CLAIMED_GPUS, ClaimedGpus
 from webhook.engine.gpu_requests import NO_GPU_REQUESTS, PodGpuRequests, init_then_main_containers
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.model.annotations import KEEP_ANNOTATION
+from webhook.model.dra.extended_resources import field_of_amount, requested_units
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath
 from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
@@ -273,9 +274,8 @@ def _check_claims_of_container(
 
 def _field_of_claim(container: Container, name: str, claimed: ClaimedGpus) -> FieldPath:
     """Return the field of a container's resources that requests GPUs of a name by a device class, else by a claim."""
-    limits = container.resources.limits
-    classes = (one for one, units in claimed.classes.items() if name in units and one in limits)
-    return next((("limits", one) for one in classes), ("claims",))
+    classes = (one for one, units in claimed.classes.items() if name in units and requested_units(container, one))
+    return next((field_of_amount(container, one) for one in classes), ("claims",))
 
 
 def _check_unused_claims(
@@ -343,8 +343,7 @@ def _resource_names_of_pod(pod: Pod) -> dict[str, None]:
 
 
 def _amount_field(path: FieldPath, container: Container, name: str) -> FieldPath:
-    side = "limits" if name in container.resources.limits else "requests"
-    return (*path, "resources", side, name)
+    return (*path, "resources", *field_of_amount(container, name))
 
 
 def _violated_code(rule: AmountRule, amount: int, times: int) -> str | None:

@@ -54,7 +54,11 @@ from webhook.model.dra.allocator import (
 from webhook.model.dra.device_pools import DevicePools
 from webhook.model.dra.device_selectors import SelectorRuntimeError
 from webhook.model.dra.device_view import DeviceKind, DeviceView, NamespaceClaims
-from webhook.model.dra.extended_resources import requested_extended_resources
+from webhook.model.dra.extended_resources import (
+    amounts_of_container,
+    field_of_amount,
+    requested_extended_resources,
+)
 from webhook.model.dra.pod_devices import with_devices_taken
 from webhook.model.dra.selector_cache import select_device
 from webhook.model.dra.twice_published import DEVICE_PLUGIN, PLUGIN_PREFIXES, devices_published_twice
@@ -324,13 +328,13 @@ def _class_resource_findings(pod: Pod, view: ClusterView, namespace: str, nodes:
     """
     seen, served = set[str](), view.devices.class_by_resource
     for path, container in init_then_main_containers(pod.spec):
-        for resource, amount in container.resources.limits.items():
+        for resource, amount in amounts_of_container(container).items():
             if (resource not in served and not resource.startswith(DEVICE_CLASS_PREFIX)) or resource in seen:
                 continue
             count = parse_whole_number(amount)
             if count and not is_advertised(resource, view):
                 seen.add(resource)
-                where = (*path, "resources", "limits", resource)
+                where = (*path, "resources", *field_of_amount(container, resource))
                 yield from _class_findings(resource, count, where, view, namespace, nodes)
 
 

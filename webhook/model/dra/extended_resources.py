@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from webhook.model.claims import ClaimDevices, ClaimRequest, ClaimSpec, DeviceClass, DeviceRequest
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
 from webhook.model.pod_resources import is_sidecar
-from webhook.model.pods import Container, Pod
+from webhook.model.pods import Container, Pod, QuantityText
 from webhook.model.quantity import parse_whole_number
 
 ClassByResource = Mapping[str, str]
@@ -49,7 +49,9 @@ def is_extended_resource(name: str) -> bool:
 def requested_extended_resources(pod: Pod) -> set[str]:
     """Return the extended resources that a container requests any of."""
     containers = (*pod.spec.init_containers, *pod.spec.containers)
-    return {name for one in containers for name in filter(is_extended_resource, _names(one)) if _units(one, name)}
+    return {
+        name for one in containers for name in filter(is_extended_resource, _names(one)) if requested_units(one, name)
+    }
 
 
 def served_resources(pod: Pod, served: ClassByResource) -> frozenset[str]:
@@ -73,8 +75,8 @@ def _requests_of_resource(pod: Pod, resource: str, device_class: str) -> list[Cl
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     initial = len(pod.spec.init_containers)
     short = [i for i, one in enumerate(containers) if i < initial and not is_sidecar(one)]
-    lasting = {i: _units(one, resource) for i, one in enumerate(containers) if i not in short}
-    needed = {i: _units(containers[i], resource) - _reusable_units(lasting, i) for i in short}
+    lasting = {i: requested_units(one, resource) for i, one in enumerate(containers) if i not in short}
+    needed = {i: requested_units(containers[i], resource) - _reusable_units(lasting, i) for i in short}
     most = max(short, key=lambda i: (needed[i], -i), default=-1)
     counts = {i: count for i, count in lasting.items() if count}
     if most >= 0 and needed[most] > 0:
@@ -97,11 +99,25 @@ def _names(container: Container) -> set[str]:
     return {*container.resources.requests, *container.resources.limits}
 
 
-def _units(container: Container, resource: str) -> int:
+def amounts_of_container(container: Container) -> Mapping[str, QuantityText]:
+    """Return the amounts that the scheduler claims for a container: its requests, and limits without a request.
+
+    A request for `deviceclass.resource.kubernetes.io/NAME` needs no limit: the API server takes it for a resource of
+    Kubernetes, which may be overcommitted.
+    """
+    return {**container.resources.limits, **container.resources.requests}
+
+
+def requested_units(container: Container, resource: str) -> int:
     """Return the units that a container requests; a limit is the request of a container without one."""
     resources = container.resources
     amount = resources.requests.get(resource, resources.limits.get(resource, 0))
     return max(0, parse_whole_number(amount) or 0)
+
+
+def field_of_amount(container: Container, resource: str) -> tuple[str, str]:
+    """Return where the resources of a container request a name that it has."""
+    return "limits" if resource in container.resources.limits else "requests", resource
 
 
 def missing_resources(requested: Iterable[str], served: Collection[str], advertised: Collection[str]) -> Sequence[str]:
