@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from webhook.model.filters.inter_pod_affinity import EXCLUDES_ALL
 from webhook.model.filters.node_ports import EVERY_PORT, HostPort
@@ -20,6 +21,8 @@ from webhook.model.pod_groups import UNKNOWN_LABELS
 from webhook.model.pod_resources import ResourceAmounts
 from webhook.model.pod_volumes import MANY_CLAIMS, NO_CLAIMS, PodClaims
 from webhook.model.waiting_pods import MANY_AMOUNTS, UnitKind, UnitsByResource, with_units_changed
+
+K = TypeVar("K")
 
 COMPACT_AT = 1024
 """Expired entries at the head of the log before it is copied without them."""
@@ -38,6 +41,12 @@ NO_PENDING_POD = PendingPod("", ())
 
 MAX_CLAIM_SETS = 512
 """Different sets of volume claims that are counted apart."""
+
+MAX_HOLDERS = 512
+"""Namespaces, by resource, whose units are counted apart."""
+
+ANY_NAMESPACE = ""
+"""Stands for namespaces that are not counted apart: their units count for every namespace."""
 
 ANY_NODE = -1
 """The mask of all nodes, whatever their number."""
@@ -60,6 +69,7 @@ class AssumedPod(msgspec.Struct, frozen=True, gc=False):
         times: How often it counts: once for itself, and for pods that are admitted at the same time unseen.
         claims: Its namespace and volume claims.
         pending: What other pods see of it.
+        holder: The namespace for which its units count, or `ANY_NAMESPACE`; None for its own.
     """
 
     key: str
@@ -75,6 +85,12 @@ class AssumedPod(msgspec.Struct, frozen=True, gc=False):
     others: ResourceAmounts = ()
     claims: PodClaims = NO_CLAIMS
     pending: PendingPod = NO_PENDING_POD
+    holder: str | None = None
+
+    @property
+    def held_by(self) -> tuple[str, str]:
+        """The namespace for which its units count, and their resource."""
+        return self.pod_name[0] if self.holder is None else self.holder, self.resource
 
     @property
     def kind(self) -> UnitKind:
@@ -96,6 +112,44 @@ class ObservedPod(NamedTuple):
     created_at: float = math.inf
 
 
+class _AssumedCounts(NamedTuple):
+    """What a number of assumed pods hold together.
+
+    Attributes:
+        units: Their units, by resource and kind.
+        pending: Their number by what other pods see of them.
+        claims: Their number by volume claims.
+        held: Their units by namespace and resource.
+    """
+
+    units: UnitsByResource = {}
+    pending: Mapping[PendingPod, int] = {}
+    claims: Mapping[PodClaims, int] = {}
+    held: Mapping[tuple[str, str], int] = {}
+
+    def with_pod(self, pod: AssumedPod, sign: int = 1) -> _AssumedCounts:
+        """Return the counts with one pod more; with one less if the sign is -1."""
+        times = sign * pod.times
+        return _AssumedCounts(
+            with_units_changed(self.units, pod.resource, pod.kind, times),
+            self.pending if pod.pending is NO_PENDING_POD else _with_count_changed(self.pending, pod.pending, times),
+            self.claims if pod.claims == NO_CLAIMS else _with_count_changed(self.claims, pod.claims, times),
+            _with_count_changed(self.held, pod.held_by, pod.count * times),
+        )
+
+    def bound_kinds(self, pod: AssumedPod) -> AssumedPod:
+        """Return a pod that counts for no less, and adds to no count that has as many kinds as are counted apart."""
+        if len(self.units.get(pod.resource, ())) >= MAX_KINDS:
+            pod = _with_rounded_amounts(pod)
+        if len(self.claims) >= MAX_CLAIM_SETS and pod.claims not in self.claims and pod.claims != NO_CLAIMS:
+            pod = replace(pod, claims=("", MANY_CLAIMS))
+        if len(self.held) >= MAX_HOLDERS and pod.held_by not in self.held:
+            pod = replace(pod, holder=ANY_NAMESPACE)
+        if len(self.pending) >= MAX_PENDING_KINDS and pod.pending not in self.pending:
+            pod = _with_unknown_ties(pod)
+        return pod
+
+
 class AssumedPods:
     """Assumed pods, in the order of expiry.
 
@@ -104,13 +158,12 @@ class AssumedPods:
         excluding: Number of pods with required anti-affinity.
     """
 
-    __slots__ = ("_end", "_log", "_pending", "_positions", "_start", "_units", "claims", "excluding")
+    __slots__ = ("_counts", "_end", "_log", "_positions", "_start", "claims", "excluding")
 
     def __init__(self, pods: Iterable[AssumedPod] = ()) -> None:
         self._log: list[AssumedPod] = []
         self._positions: dict[str, int] = {}
-        self._units: UnitsByResource = {}
-        self._pending: Mapping[PendingPod, int] = {}
+        self._counts = _AssumedCounts()
         self.excluding = 0
         self.claims: Mapping[PodClaims, int] = {}
         self._start = self._end = 0
@@ -130,66 +183,57 @@ class AssumedPods:
     @property
     def units(self) -> UnitsByResource:
         """The units of all pods."""
-        return self._units
+        return self._counts.units
 
     def count_units(self, namespace: str, resource: str) -> int:
-        """Return the units of a resource of the pods of a namespace."""
-        if resource not in self._units:
-            return 0
-        pods = (pod for pod in self.all_pods() if pod.resource == resource and pod.pod_name[0] == namespace)
-        return sum(pod.count * pod.times for pod in pods)
+        """Return the units of a resource of the pods of a namespace, or of pods that may be of it."""
+        held = self._counts.held
+        return held.get((namespace, resource), 0) + held.get((ANY_NAMESPACE, resource), 0)
 
     def count_port_holders(self, ports: Collection[HostPort]) -> int:
         """Return how many pods may hold a host port that conflicts with one of these, whatever their addresses."""
         numbers = {port[:2] for port in (*ports, EVERY_PORT)}
         return sum(
             count
-            for pod, count in self._pending.items()
+            for pod, count in self._counts.pending.items()
             if pod.ports and (EVERY_PORT in ports or any(port[:2] in numbers for port in pod.ports))
         )
 
     @property
     def pending_pods(self) -> Mapping[PendingPod, int]:
         """The numbers of all pods by what other pods see of them."""
-        return self._pending
+        return self._counts.pending
 
     def without_expired(self, now: float) -> AssumedPods:
         """Return the pods that have not expired; itself if none has."""
-        start, remaining, pending, claims = self._start, self._units, self._pending, self.claims
+        start, counts = self._start, self._counts
         while start < self._end and self._log[start].expires_at <= now:
-            remaining = _with_pod_counted(remaining, self._log[start], -1)
-            pending = _with_pending_counted(pending, self._log[start], -1)
-            claims = _with_claims_counted(claims, self._log[start], -1)
+            counts = counts.with_pod(self._log[start], -1)
             start += 1
         if start == self._start:
             return self
         if start == self._end or (start > COMPACT_AT and start * 2 > self._end):
             return AssumedPods(self._log[start : self._end])
-        return self._share_log(start, self._end, remaining, pending, claims)
+        return self._share_log(start, counts)
 
     def with_pod(self, pod: AssumedPod) -> AssumedPods:
         """Return one more pod; itself if its key is known, or if it is full."""
         if self._has(pod.key) or self.is_full:
             return self
-        if len(self._units.get(pod.resource, ())) >= MAX_KINDS:
-            pod = _with_rounded_amounts(pod)
-        if len(self.claims) >= MAX_CLAIM_SETS and pod.claims not in self.claims and pod.claims != NO_CLAIMS:
-            pod = msgspec.structs.replace(pod, claims=("", MANY_CLAIMS))
-        if len(self._pending) >= MAX_PENDING_KINDS and pod.pending not in self._pending:
-            pod = _with_unknown_ties(pod)
+        pod = self._counts.bound_kinds(pod)
         shared = len(self._log) == self._end and (
             self._start == self._end or self._log[-1].expires_at <= pod.expires_at
         )
         if not shared:
             return AssumedPods((*self.all_pods(), pod))
-        assumed_pods = self._share_log(self._start, self._end, self._units, self._pending, self.claims)
+        assumed_pods = self._share_log(self._start, self._counts)
         assumed_pods._append(pod)
         return assumed_pods
 
     def with_units_of(self, pod: AssumedPod) -> AssumedPods:
         """Return the pods for one evaluation in which the units of one more count; it is not among the pods."""
-        units = _with_pod_counted(self._units, pod, 1)
-        return self._share_log(self._start, self._end, units, self._pending, self.claims)
+        units = with_units_changed(self.units, pod.resource, pod.kind, pod.times)
+        return self._share_log(self._start, self._counts._replace(units=units))
 
     def without_observed(self, observed: Collection[ObservedPod]) -> AssumedPods:
         """Return the pods without one entry for each pod that is in the cluster now; itself if it has none of them."""
@@ -212,58 +256,36 @@ class AssumedPods:
         for pod in self.all_pods():
             if pod.nodes not in known:
                 known[pod.nodes] = masks(pod.nodes) if pod.nodes >= 0 else pod.nodes
-        moved = (msgspec.structs.replace(pod, nodes=known[pod.nodes]) for pod in self.all_pods())
+        moved = (replace(pod, nodes=known[pod.nodes]) for pod in self.all_pods())
         return AssumedPods(moved) if known else self
 
     def _has(self, key: str) -> bool:
         position = self._positions.get(key, -1) if key else -1
         return self._start <= position < self._end
 
-    def _share_log(
-        self,
-        start: int,
-        end: int,
-        units: UnitsByResource,
-        pending: Mapping[PendingPod, int],
-        claims: Mapping[PodClaims, int],
-    ) -> AssumedPods:
+    def _share_log(self, start: int, counts: _AssumedCounts) -> AssumedPods:
         assumed_pods = AssumedPods.__new__(AssumedPods)
-        assumed_pods._log, assumed_pods._positions, assumed_pods._units = self._log, self._positions, units
-        assumed_pods._start, assumed_pods._end, assumed_pods._pending = start, end, pending
-        assumed_pods.excluding = self.excluding if pending is self._pending else _count_excluding(pending)
-        assumed_pods.claims = claims
+        assumed_pods._log, assumed_pods._positions = self._log, self._positions
+        assumed_pods._start, assumed_pods._end = start, self._end
+        assumed_pods._set_counts(counts, self.excluding if counts.pending is self._counts.pending else None)
         return assumed_pods
 
     def _append(self, pod: AssumedPod) -> None:
         self._positions[pod.key] = self._end
         self._log.append(pod)
         self._end += 1
-        self._units = _with_pod_counted(self._units, pod, 1)
-        self._pending = _with_pending_counted(self._pending, pod, 1)
-        self.excluding += pod.times if pod.pending.anti_affinity else 0
-        self.claims = _with_claims_counted(self.claims, pod, 1)
+        self._set_counts(self._counts.with_pod(pod), self.excluding + (pod.times if pod.pending.anti_affinity else 0))
+
+    def _set_counts(self, counts: _AssumedCounts, excluding: int | None) -> None:
+        self._counts, self.claims = counts, counts.claims
+        self.excluding = _count_excluding(counts.pending) if excluding is None else excluding
 
 
-def _with_pod_counted(units: UnitsByResource, pod: AssumedPod, sign: int) -> UnitsByResource:
-    return with_units_changed(units, pod.resource, pod.kind, sign * pod.times)
-
-
-def _with_pending_counted(pending: Mapping[PendingPod, int], pod: AssumedPod, sign: int) -> Mapping[PendingPod, int]:
-    if pod.pending is NO_PENDING_POD:
-        return pending
-    count = pending.get(pod.pending, 0) + sign * pod.times
-    after = {**pending, pod.pending: count}
-    if not count:
-        del after[pod.pending]
-    return after
-
-
-def _with_claims_counted(claims: Mapping[PodClaims, int], pod: AssumedPod, sign: int) -> Mapping[PodClaims, int]:
-    if pod.claims == NO_CLAIMS:
-        return claims
-    after = {**claims, pod.claims: claims.get(pod.claims, 0) + sign * pod.times}
-    if not after[pod.claims]:
-        del after[pod.claims]
+def _with_count_changed(counts: Mapping[K, int], key: K, change: int) -> Mapping[K, int]:
+    """Return numbers with one changed, and without it if it becomes 0."""
+    after = {**counts, key: counts.get(key, 0) + change}
+    if not after[key]:
+        del after[key]
     return after
 
 
@@ -275,13 +297,13 @@ def _with_unknown_ties(pod: AssumedPod) -> AssumedPod:
     """Return a pod that counts for no less and is one of a few kinds."""
     terms = (EXCLUDES_ALL,) if pod.pending.anti_affinity else ()
     ports = (EVERY_PORT,) if pod.pending.ports else ()
-    return msgspec.structs.replace(pod, pending=PendingPod("", UNKNOWN_LABELS, terms, ports))
+    return replace(pod, pending=PendingPod("", UNKNOWN_LABELS, terms, ports))
 
 
 def _with_rounded_amounts(pod: AssumedPod) -> AssumedPod:
     """Return a pod that counts for no less, on any node, and is one of a few kinds."""
     cpu_milli, memory = (1 << amount.bit_length() for amount in (pod.cpu_milli, pod.memory))
-    return msgspec.structs.replace(
+    return replace(
         pod,
         nodes=ANY_NODE,
         count=1,
