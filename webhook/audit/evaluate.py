@@ -43,12 +43,13 @@ from webhook.model.defaulting import default_object, default_pod_data
 from webhook.model.field_paths import FieldPath, format_path, map_at
 from webhook.model.findings import Finding
 from webhook.model.pods import DEFAULT_NAMESPACE, Pod, parse_pod, with_zero_amounts
+from webhook.model.queues import DEFAULT_LOCAL_QUEUE, QUEUE_NAME_LABEL
 from webhook.model.usage import UsageView
 from webhook.policy.policy_set import PolicySet
 from webhook.report.object_diff import apply_json_patch
 from webhook.report.results import CheckResult, CheckVerdict, LocatedFinding, decision_verdict, skipped_result
 
-POD = ("", "Pod")
+POD, CRON_JOB = ("", "Pod"), ("batch", "CronJob")
 CLAIMS = frozenset((CLAIM_GROUP, kind) for kind in CLAIM_KINDS)
 
 POLICY_KEYS = {
@@ -156,13 +157,37 @@ def _find_nulls(source: SourceObject, context: EvaluationContext) -> Iterator[Fi
 
 
 def with_admission_defaults(source: SourceObject, context: EvaluationContext) -> SourceObject:
-    """Return an object as the webhook receives it: LimitRanges and classes have given a pod their defaults once."""
+    """Return an object as the webhook receives it.
+
+    LimitRanges and classes have given a pod their defaults once, and Kueue a workload its default queue.
+    """
+    namespace = written_namespace(source.data) or context.namespace
     if _group_kind(source) != POD:
-        return source
-    ranges = context.view.ranges(written_namespace(source.data) or context.namespace)
+        return _with_default_queue(source, namespace, context)
+    ranges = context.view.ranges(namespace)
     data = with_zero_amounts(source.data)
     data = default_pod_data(data, ranges) if ranges else data
     return msgspec.structs.replace(source, data=context.view.pod_classes.add_to_data(data))
+
+
+def _with_default_queue(source: SourceObject, namespace: str, context: EvaluationContext) -> SourceObject:
+    """Return a workload with the LocalQueue `default` of its namespace if Kueue's webhook would label it so.
+
+    It does so for each new workload that names no queue and has no owner; for the Jobs of a CronJob, their template.
+    """
+    is_cron_job, queues = _group_kind(source) == CRON_JOB, context.view.queues
+    group, kind = ("batch", "Job") if is_cron_job else _group_kind(source)
+    templates = context.policies.workload_kinds.get((group, kind))
+    if templates is None or not (templates.queued and queues.may_default(namespace, group, kind)):
+        return source
+    path = ("spec", "jobTemplate", "metadata") if is_cron_job else ("metadata",)
+    metadata = map_at(source.data, *path)
+    labels = map_at(metadata, "labels")
+    if QUEUE_NAME_LABEL in labels or metadata.get("ownerReferences") or is_stored(source.data):
+        return source
+    labeled = {**metadata, "labels": {**labels, QUEUE_NAME_LABEL: DEFAULT_LOCAL_QUEUE}}
+    addition = {"op": "add", "path": "/" + "/".join(path), "value": labeled}
+    return msgspec.structs.replace(source, data=apply_json_patch(source.data, [addition]))
 
 
 def unreadable_result(source: SourceObject, context: EvaluationContext) -> CheckResult | None:

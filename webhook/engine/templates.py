@@ -243,7 +243,7 @@ def _build_template(
     replicas = form.replicas if form.replicas is not None else min(MAX_PODS, _count_template_pods(source, maps))
     labels = {templates.label: ""} if templates.label else {}
     annotations = {templates.annotation: ""} if templates.annotation else {}
-    for members in maps:
+    for members in maps[_count_outer_maps(steps) :]:
         if id(members) not in queues:
             queues[id(members)] = _queueing_metadata(members)
         of_labels, of_annotations = queues[id(members)]
@@ -263,6 +263,11 @@ def _build_template(
         labels=labels,
         annotations=annotations,
     )
+
+
+def _count_outer_maps(steps: Sequence[PathStep]) -> int:
+    """Return how many maps around a template belong to a CronJob, whose Jobs get labels of its `jobTemplate` only."""
+    return next((index for index, (_, key) in enumerate(steps, 1) if key == "jobTemplate"), 0)
 
 
 def _queueing_metadata(members: Json) -> tuple[dict[str, str], dict[str, str]]:

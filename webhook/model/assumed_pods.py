@@ -113,7 +113,7 @@ class ObservedPod(NamedTuple):
 
 
 class _AssumedCounts(NamedTuple):
-    """What a number of assumed pods hold together.
+    """Units, claims and constraints that assumed pods hold together.
 
     Attributes:
         units: Their units, by resource and kind.

@@ -41,6 +41,9 @@ OLDER_KUEUE_API_VERSION = "kueue.x-k8s.io/v1beta1"
 QUEUE_NAME_LABEL = "kueue.x-k8s.io/queue-name"
 """The label of a workload with the name of its LocalQueue."""
 
+DEFAULT_LOCAL_QUEUE = "default"
+"""The LocalQueue of workloads that name none, if their namespace has it."""
+
 POD_QUEUE_LABEL = "kueue.x-k8s.io/local-queue-name"
 """The label with the same value that Kueue adds to the pods of a workload."""
 
@@ -404,6 +407,11 @@ class KueueQueues:
     def serves(self, namespace: str) -> bool:
         """Return whether a namespace has a LocalQueue."""
         return any(owner == namespace for owner, _ in self._local_queues)
+
+    def may_default(self, namespace: str, group: str, kind: str) -> bool:
+        """Return whether workloads of a kind without a queue get the namespace's LocalQueue `default`."""
+        has_default = (namespace, DEFAULT_LOCAL_QUEUE) in self._local_queues
+        return has_default and self.configuration.may_queue(group, kind)
 
     def find(self, namespace: str, name: str) -> WorkloadQueue | None:
         """Return the queue of a workload by the name of its LocalQueue; None if there is none."""
