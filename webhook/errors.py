@@ -168,6 +168,8 @@ def abbreviate_names(names: Sequence[str], most: int = 3) -> str:
 
 def read_problem(error: OSError) -> str:
     """Return why a file or folder was not read, as the end of a sentence about it."""
+    if str(error.filename or "").startswith(("http:/", "https:/")):
+        return "must be a file or folder, found a URL. Download it first: curl -fsSLO URL"
     return f"cannot be read: {error.strerror or error}"
 
 

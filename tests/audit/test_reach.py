@@ -154,6 +154,7 @@ def test_a_pod_is_not_eligible_if(pod: PodMaker, reason: str) -> None:
     assert reach is not None
     assert (reach.eligible, reach.kept) == (0, ())
     assert [(each.pods, each.reason) for each in reach.ineligible] == [(1, reason)]
+    assert str(reach) == "no pod is known to fit a smaller GPU that is free now"
 
 
 def test_right_sized_pods_are_counted_and_pods_without_gpus_are_not() -> None:

@@ -122,7 +122,8 @@ MESSAGES = {
         ("layout", "--cluster", "nowhere.yaml"),
         "error: nowhere.yaml: cannot be read: No",
     ),
-    "a pod without --cluster": (("explain", "embed-0"), "To explain a pod, write NAMESPACE/POD or pass --cluster"),
+    "a pod without --cluster": (("explain", "embed-0"), "To explain a pod, write NAMESPACE/POD, or pass -n or"),
+    "a code with a namespace": (("explain", "GPU-L102", "-n", "research"), "the amount is not allowed"),
     "a pod missing in the snapshot": (("explain", "nix", "--cluster", "demo"), "'nix' in namespace 'default' of demo"),
     "a pod of a snapshot": (("explain", "embed-0", "-n", "team-vision", "--cluster", "demo"), "on node a100-mixed-1"),
     "misspelled code": (("explain", "GPU-L10"), "Did you mean GPU-L10"),
@@ -281,8 +282,31 @@ def test_without_a_cluster_there_are_no_findings_about_nodes(rightslice: Run) ->
     given = (FILES / "deploy/sized.json").read_bytes()
     assert "GPU-R103" not in rightslice("check", *pod, stdin=given).out
     explained = rightslice("explain", "-f", *pod, stdin=given).out
-    assert "unknown without a cluster" in explained
+    assert "unknown without the nodes of a cluster. Add --cluster SNAPSHOT" in explained
     assert "in this cluster" not in explained
+
+
+@pytest.mark.parametrize("form", ["wide", "json"])
+def test_without_a_cluster_no_report_speaks_of_one(rightslice: Run, form: str) -> None:
+    pod = ("-", "--policies", "policies", "--namespace-labels", "sized=true", "-o", form)
+    out = rightslice("check", *pod, stdin=(FILES / "deploy/sized.json").read_bytes()).out
+    assert "unknown without the nodes of a cluster" in out
+    assert "in this cluster" not in out
+
+
+ADD_CLUSTER = "Right-sizing of 1 object: unknown without the nodes of a cluster. Add --cluster SNAPSHOT, or"
+CLUSTER_HINTS = {
+    "a pod that slices could serve": (("deploy/sized.json",), True),
+    "with the nodes of a cluster": (("deploy/sized.json", "--cluster", "cluster.yaml"), False),
+    "whole GPUs, more than one": (("deploy/train.yaml",), False),
+    "only problems are wanted": (("deploy/sized.json", "-q"), False),
+}
+
+
+@pytest.mark.parametrize(("arguments", "hinted"), CLUSTER_HINTS.values(), ids=CLUSTER_HINTS)
+def test_check_says_what_needs_a_cluster(rightslice: Run, arguments: tuple[str, ...], hinted: bool) -> None:
+    labels = ("--namespace-labels", "sized=true")
+    assert (ADD_CLUSTER in rightslice("check", *arguments, "--policies", "policies", *labels).out) == hinted
 
 
 def test_the_default_time_is_the_clock(rightslice: Run) -> None:
@@ -562,6 +586,16 @@ def test_an_unusable_kubeconfig_is_exit_code_2(command: tuple[str, ...], rightsl
     result = rightslice(*command, "--kubeconfig", str(broken))
     assert (result.code, result.out) == (2, "")
     assert f"error: {broken}: " in result.err
+
+
+@pytest.mark.parametrize("flags", [("-n", "research"), ("--context", "c")], ids=" ".join)
+def test_a_flag_of_a_cluster_makes_a_word_the_name_of_a_pod(
+    rightslice: Run, monkeypatch: pytest.MonkeyPatch, flags: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", "nowhere")
+    asked = rightslice("explain", "train-0", *flags)
+    assert asked.code == 2
+    assert "nowhere: must be a kubeconfig file" in asked.err
 
 
 @pytest.mark.parametrize("command", LIVE_COMMANDS[3:], ids=" ".join)

@@ -136,6 +136,39 @@ def test_a_file_that_cannot_be_read_is_a_finding_for_machines(rightslice: Run) -
     assert "cannot be read" in run.out
 
 
+UNREAD_BESIDE_OTHERS = {
+    "names of checked objects": ("check", "deploy/train.yaml", "none.yaml", "-o", "name"),
+    "names of audited workloads": ("audit", "cluster.yaml", "none.yaml", "-o", "name"),
+    "rows without a header": ("audit", "cluster.yaml", "none.yaml", "--no-headers"),
+    "a spreadsheet": ("audit", "cluster.yaml", "none.yaml", "-o", "csv"),
+    "metrics": ("audit", "cluster.yaml", "none.yaml", "-o", "metrics"),
+}
+
+
+@pytest.mark.parametrize("arguments", UNREAD_BESIDE_OTHERS.values(), ids=UNREAD_BESIDE_OTHERS)
+def test_a_report_that_does_not_show_an_unread_file_is_followed_by_the_error(
+    rightslice: Run, arguments: tuple[str, ...]
+) -> None:
+    run = rightslice(*arguments, "--policies", "policies")
+    assert run.code == 2
+    assert run.out
+    assert "error: none.yaml: cannot be read: No such file or directory\n" in run.err
+
+
+URLS = {
+    "objects": ("check", "-f", "https://example.com/pod.yaml"),
+    "policies": ("check", "deploy/train.yaml", "--policies", "https://example.com/policy.yaml"),
+    "a cluster": ("capacity", "http://example.com/cluster.yaml"),
+}
+
+
+@pytest.mark.parametrize("arguments", URLS.values(), ids=URLS)
+def test_a_url_is_not_called_a_missing_file(rightslice: Run, arguments: tuple[str, ...]) -> None:
+    run = rightslice(*arguments)
+    assert run.code == 2
+    assert "must be a file or folder, found a URL. Download it first: curl -fsSLO URL" in run.err
+
+
 IMAGES = {
     "rightslice": True,
     "rightslice:0.1.0": True,

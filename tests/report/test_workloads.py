@@ -595,6 +595,9 @@ def test_the_summary_counts_workloads_without_usage_data() -> None:
     assert caveats(audited_pod("b"), audited_pod("c", node="")) == [
         "No usage data for 2 of 2 GPU workloads; 1 workload with GPUs now has pods without it; idle is unknown."
     ]
+    assert caveats(audited_pod("c", node="")) == [
+        "No usage data for 1 of 1 GPU workload; none of these holds GPUs now; idle is unknown."
+    ]
     assert caveats(audited_pod("b")) == ["No usage data for 1 of 1 GPU workload; idle is unknown."]
     assert caveats(audited_pod("a", compute=60), audited_pod("b")) == [
         "No usage data for 1 of 2 GPU workloads; it is unknown whether they are idle."

@@ -24,6 +24,11 @@ from webhook.well_known import Json
 MAX_PRODUCTS = 2
 """Products that the meaning of a resource name lists."""
 
+UNKNOWN_OUTCOME = "unknown without the nodes of a cluster"
+"""The outcome of an object that slices or shares of nodes could serve, if no nodes are known."""
+
+ADD_CLUSTER = "Add --cluster SNAPSHOT, or --cluster demo"
+
 
 def check_lines(
     results: Iterable[CheckResult], paint: Paint = without_style, *, least: PolicyMode = PolicyMode.AUDIT
@@ -60,6 +65,7 @@ def report_lines(
     yield check_summary_line(summary)
     if least is not PolicyMode.AUDIT and (notes := audit_findings_line(summary)):
         yield notes
+    yield from unknown_outcomes_lines(results)
     yield policies_used_line(used)
 
 
@@ -110,6 +116,12 @@ def audit_findings_line(summary: CheckSummary) -> str:
     if not summary.audit_findings:
         return ""
     return f"{pluralize(summary.audit_findings, 'note')}; -v shows them."
+
+
+def unknown_outcomes_lines(results: Iterable[CheckResult]) -> Iterator[str]:
+    """Yield how many objects could be right-sized if the nodes were known; nothing without such objects."""
+    if unknown := sum(any(map(each.is_unknown, each.decisions)) for each in results):
+        yield f"Right-sizing of {pluralize(unknown, 'object')}: {UNKNOWN_OUTCOME}. {ADD_CLUSTER}."
 
 
 class PoliciesUsed(NamedTuple):
@@ -221,8 +233,8 @@ def result_message(result: CheckResult) -> str:
     if result.verdict is CheckVerdict.SKIPPED:
         return result.reason
     if not result.decision.templates:
-        return _outcome_message(result.decision)
-    messages = [(path, _outcome_message(decision)) for path, _, decision in result.decision.templates]
+        return _outcome_message(result, result.decision)
+    messages = [(path, _outcome_message(result, decision)) for path, _, decision in result.decision.templates]
     if len({message for _, message in messages}) == 1:
         return messages[0][1]
     return "; ".join(f"{path}: {message}" for path, message in messages if message)
@@ -236,7 +248,9 @@ def _wide_message(result: CheckResult) -> str:
     return next(each.message for each in findings if each.mode is PolicyMode.ENFORCE or each.denies_pods)
 
 
-def _outcome_message(decision: Decision) -> str:
+def _outcome_message(result: CheckResult, decision: Decision) -> str:
+    if result.is_unknown(decision):
+        return UNKNOWN_OUTCOME
     outcome = decision.outcome
     if isinstance(outcome, OfferChoice):
         verb = "right-sized to" if decision.applied else "would be right-sized to"

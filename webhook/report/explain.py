@@ -19,14 +19,14 @@ from webhook.model.annotations import (
     parse_original_resources,
 )
 from webhook.model.claims import CLAIM_KINDS, ClaimRequest
-from webhook.model.decisions import NEEDS_NODES, Decision, KeepReason, KeepRequest, OfferChoice
+from webhook.model.decisions import Decision, KeepReason, OfferChoice
 from webhook.model.enums import IsolationLevel
 from webhook.model.field_paths import map_at
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, WHOLE_GPU, parse_gpu_resource
 from webhook.model.objects import CoreEvent
 from webhook.model.offers import GpuOffer, device_of_class
 from webhook.model.pods import ResourceRequirements
-from webhook.report.check import finding_lines, finding_sentence, offer_with_meaning
+from webhook.report.check import ADD_CLUSTER, UNKNOWN_OUTCOME, finding_lines, finding_sentence, offer_with_meaning
 from webhook.report.object_diff import apply_json_patch, diff_lines
 from webhook.report.results import CheckResult, CheckVerdict
 from webhook.report.text import Paint, TextStyle, format_gpus, format_gpus_with_unit, pluralize, sanitize, without_style
@@ -46,8 +46,6 @@ NOTHING_TO_SIZE = frozenset(
     {KeepReason.NO_GPU_REQUEST, KeepReason.CLAIMED, KeepReason.UNKNOWN_CLAIM, KeepReason.ALREADY_SIZED}
 )
 """Reasons that are the whole outcome: nothing is kept that could be smaller."""
-
-OUTCOME_UNKNOWN = ("Outcome   unknown without a cluster. Add --cluster SNAPSHOT, or --cluster demo",)
 
 
 def explain_lines(result: CheckResult, events: Sequence[str] = (), paint: Paint = without_style) -> Iterator[str]:
@@ -112,8 +110,8 @@ def _template_lines(result: CheckResult) -> Iterator[str]:
 
 def _known_outcome_lines(result: CheckResult, decision: Decision) -> Iterator[str]:
     """Yield the outcome, or that it depends on a cluster that is not known."""
-    needs_nodes = isinstance(decision.outcome, KeepRequest) and decision.outcome.reason in NEEDS_NODES
-    yield from OUTCOME_UNKNOWN if result.without_nodes and needs_nodes else outcome_lines(decision)
+    unknown = (f"Outcome   {UNKNOWN_OUTCOME}. {ADD_CLUSTER}",)
+    yield from unknown if result.is_unknown(decision) else outcome_lines(decision)
 
 
 def outcome_lines(decision: Decision) -> Iterator[str]:

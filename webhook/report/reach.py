@@ -105,7 +105,7 @@ class ReachReport(NamedTuple):
 
     def __str__(self) -> str:
         if not self.eligible:
-            return "no pod could use a smaller GPU that is free now"
+            return "no pod is known to fit a smaller GPU that is free now"
         share = format_percent(1000 * self.right_sized // self.eligible)
         eligible = pluralize(self.eligible, "eligible pod")
         alone = f"; {self.alone} of these evaluated alone, so fewer may get a slice" if self.alone else ""

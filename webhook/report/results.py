@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from webhook.errors import SourceLocation
-from webhook.model.decisions import Decision
+from webhook.model.decisions import NEEDS_NODES, Decision, KeepRequest
 from webhook.model.enums import PolicyMode
 from webhook.model.findings import ExemptedFinding, Finding
 
@@ -156,6 +156,16 @@ class CheckResult(msgspec.Struct, frozen=True):
     def workload(self) -> str:
         """The workload of such a pod, for example "Deployment/serve"; "" for other objects."""
         return self.pod_details.workload if self.pod_details is not None else ""
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """The decisions on its pod templates, or the one on itself."""
+        return tuple(decision for _, _, decision in self.decision.templates) or (self.decision,)
+
+    def is_unknown(self, decision: Decision) -> bool:
+        """Return whether the outcome of a decision on it, or on one of its templates, depends on unknown nodes."""
+        outcome = decision.outcome
+        return self.without_nodes and isinstance(outcome, KeepRequest) and outcome.reason in NEEDS_NODES
 
     @property
     def title(self) -> str:

@@ -244,7 +244,7 @@ def utilization_caveats(figures: ClusterUtilization) -> Iterator[str]:
         which = "it is unknown whether they are idle" if measured else "idle is unknown"
         unmeasured, now = workloads - measured, figures.unmeasured_now
         with_gpus = f"{pluralize(now, 'workload')} with GPUs now {'has' if now == 1 else 'have'} pods without it; "
-        scope = with_gpus if now != unmeasured else ""
+        scope = "" if now == unmeasured else with_gpus if now else "none of these holds GPUs now; "
         yield f"No usage data for {unmeasured} of {pluralize(workloads, 'GPU workload')}; {scope}{which}."
     if figures.prices is not None and figures.allocatable.unpriced_milli:
         yield f"{_gpus_are(figures.allocatable.unpriced_milli)} without a price; the cost does not include them."

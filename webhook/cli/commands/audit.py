@@ -15,7 +15,7 @@ from webhook.cli import flags
 from webhook.cli.audit_inputs import AuditFlags, AuditPaths, PriceFile, Since, parse_since, run_audit
 from webhook.cli.cluster_access import LIVE, ClusterFlags, call_api, choose_cluster
 from webhook.cli.commands.check import FORMATS as CHECK_FORMATS
-from webhook.cli.commands.check import check_reports, exit_code_of_checks
+from webhook.cli.commands.check import check_reports, exit_code_of_checks, note_invalid_results
 from webhook.cli.inputs import parse_labels, parse_now
 from webhook.cli.output import (
     EXIT_NO_ANSWER,
@@ -60,6 +60,8 @@ if TYPE_CHECKING:
     from webhook.audit.cluster_audit import ClusterAudit
 
 FORMATS = (*CHECK_FORMATS, "csv", "html", "policyreport", "metrics")
+FORMATS_WITHOUT_ERRORS = ("name", "csv", "html", "policyreport", "metrics")
+"""Formats that do not show what cannot be read; those of tables neither with --no-headers."""
 AuditOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
 WriteFlag = Annotated[
     bool,
@@ -171,6 +173,8 @@ def audit_command(
         "policyreport": lambda: _policy_reports_yaml(audit.report_apis, workloads, moment),
         "metrics": lambda: _reach_metrics(reach),
     }
+    if no_headers or any(target.form in FORMATS_WITHOUT_ERRORS for target in targets):
+        note_invalid_results(results)
     write_reports(targets, reports)
     if write:
         from webhook.audit.report_writer import publish_reports  # the HTTP client is slow to import

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated
 
 import typer
@@ -24,6 +24,7 @@ from webhook.cli.output import (
     join_lines,
     paint_for,
     parse_targets,
+    print_note,
     write_reports,
 )
 from webhook.cli.selection import select_objects
@@ -46,11 +47,13 @@ from webhook.report.ci_formats import (
 )
 from webhook.report.results import CheckResult, CheckVerdict
 from webhook.report.serialization import json_text
-from webhook.report.text import Paint, without_style
+from webhook.report.text import Paint, sanitize, without_style
 
 FORMATS = ("table", "wide", "json", "yaml", "name", "junit", "sarif", "github")
 FORMATS_FOR_PEOPLE = ("table", "wide", "name")
 """In the others, a file that cannot be read is a finding."""
+FORMATS_WITHOUT_ERRORS = ("name",)
+"""Formats that do not show what cannot be read."""
 
 CheckOutput = Annotated[list[str] | None, flags.output_option(FORMATS)]
 CheckSelector = Annotated[str, flags.selector_option("objects")]
@@ -111,6 +114,8 @@ def check_command(
     results = rows.sort(OBJECTS, list(evaluate_all(selection.choose(documents), evaluation)))
     used = PoliciesUsed(evaluation.policies.names, policies_source_text(policies, cluster))
     paint = paint_for(no_color=no_color)
+    if any(target.form in FORMATS_WITHOUT_ERRORS for target in targets):
+        note_invalid_results(results)
     write_reports(targets, check_reports(results, used, paint, fail_on, rows, quiet=quiet, verbose=verbose))
     raise typer.Exit(exit_code_of_checks(results, fail_on))
 
@@ -155,6 +160,13 @@ def check_table_lines(
     return list(
         check_lines(results, paint, least=least) if rows.no_headers else report_lines(results, used, paint, least)
     )
+
+
+def note_invalid_results(results: Iterable[CheckResult]) -> None:
+    """Print to stderr what cannot be read, and why, for reports that do not show it."""
+    for each in results:
+        if each.invalid:
+            print_note(sanitize(f"error: {each.location}: {f'{each.title}: ' if each.title else ''}{each.reason}"))
 
 
 def exit_code_of_checks(results: Sequence[CheckResult], fail_on: flags.FailOn) -> int:

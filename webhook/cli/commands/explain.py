@@ -11,7 +11,7 @@ from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SourceObject, read_objects
 from webhook.audit.pod_audit import audit_pod, evaluate_for_explain, without_right_sizing
 from webhook.cli import flags
-from webhook.cli.cluster_access import LIVE, ClusterFlags, choose_cluster, open_live_cluster
+from webhook.cli.cluster_access import DEFAULT_ACCESS, LIVE, ClusterFlags, choose_cluster, open_live_cluster
 from webhook.cli.commands.check import exit_code_of_checks
 from webhook.cli.inputs import (
     EvaluationFlags,
@@ -120,9 +120,11 @@ def explain_command(
     code = next(iter(names), None)
     if selector and code is not None:
         exit_with_error(f"explain takes {sanitize(code)} or -l, found both. Write explain -l {sanitize(selector)}")
-    if cluster is None and ((selector and not file) or (code is not None and "/" in code)):
-        cluster = choose_cluster(cluster, file or ())
     is_other = code is not None and not is_documented(code)
+    access = ClusterFlags(kubeconfig, context)
+    selects_pod = is_other and (namespace is not None or access != DEFAULT_ACCESS or "/" in str(code))
+    if cluster is None and ((selector and not file) or selects_pod):
+        cluster = choose_cluster(cluster, file or ())
     names_pod = cluster is not None and (is_other or bool(selector and not file))
     if not file and not names_pod:
         write_reports(targets, _code_reports(code))
@@ -132,7 +134,7 @@ def explain_command(
         exit_with_error(f"explain takes {sanitize(code)} or files, found both. For all objects of the file: {command}")
     given = EvaluationFlags(
         cluster=cluster,
-        access=ClusterFlags(kubeconfig, context),
+        access=access,
         policies=policies,
         policy_namespace=policy_namespace,
         labels=parse_labels(namespace_labels),
@@ -221,6 +223,6 @@ def _find_page(code: str) -> dict[str, str]:
     if code.upper() not in CODES:
         closest = closest_code(code)
         hint = f"Did you mean {closest}?" if closest else "rightslice explain lists them."
-        ways = "To explain a file, use -f FILE. To explain a pod, write NAMESPACE/POD or pass --cluster"
+        ways = "To explain a file, use -f FILE. To explain a pod, write NAMESPACE/POD, or pass -n or --cluster"
         exit_with_error(f"{sanitize(code)!r} is neither a finding code nor a reason. {hint} {ways}")
     return code_document(code.upper())
