@@ -35,7 +35,7 @@ from webhook.engine.decide import decide
 from webhook.model.claims import ClaimSpec, claim_charge
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision
-from webhook.model.dra.allocator import AllocationOutcome, NamedClaim, allocate_on_node
+from webhook.model.dra.allocator import AllocationOutcome, NamedClaim, NodeAllocation, allocate_on_node
 from webhook.model.dra.selector_cache import select_device
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import format_path
@@ -315,6 +315,55 @@ def test_a_changed_claim_may_save_what_the_policy_requires(
     assert (decision.right_sizing_outcome, choices_of(apply_patch(data, decision))) == (reason, want)
 
 
+SHARED = {"allowMultipleAllocations": True}
+POLICY = {"requestPolicy": {"default": "1Mi", "validRange": {"min": "1Mi", "step": "1Mi"}}}
+
+
+def shared(device: Json) -> Json:
+    """Return a device that claims share by its memory, as with NVIDIA's ConsumableShares."""
+    return device | SHARED | {"capacity": {"memory": device["capacity"]["memory"] | POLICY}}
+
+
+def on_node(name: str, *devices: Json) -> tuple[Json, ...]:
+    """Return a node and the devices that it publishes."""
+    return device_node(name), resource_slice(name, NVIDIA, name, nodeName=name, devices=list(devices))
+
+
+H100, L40S = card("gpu-0"), card("gpu-0", "NVIDIA L40S", memory="46068Mi")
+GPU_CLASS = device_class("gpu", IS_GPU)
+NODES = {"a": 0, "b": 1, "c": 2}
+SHARES: dict[str, tuple[Sequence[Json], Json, str, list[str]]] = {
+    "cards that claims share are no choice": (
+        (*on_node("a", H100), *on_node("b", shared(L40S)), GPU_CLASS), claim(), "NoOffer", [],
+    ),
+    "other cards are": (
+        (*on_node("a", H100), *on_node("b", shared(L40S)), *on_node("c", A10), GPU_CLASS),
+        claim(), "RightSized", ["card-23028mi gpu 1", "requested gpu 0"],
+    ),
+    "cards of which some are shared": (
+        (*on_node("a", H100), *on_node("b", shared(A10)), *on_node("c", A10), GPU_CLASS),
+        claim(), "RightSized", ["card-23028mi gpu 1", "requested gpu 0"],
+    ),
+    "a share is smaller than MIG devices": (
+        (*on_node("a", shared(H100)), *on_node("b", mig_device("mig-0", "1g.10gb", "GPU-1")), GPU_CLASS, MIG),
+        claim(capacity={"requests": {"memory": "8Gi"}}), "NothingSmaller", [],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("objects", "data", "reason", "want"), SHARES.values(), ids=SHARES)
+def test_a_share_is_no_smaller_device_because_nothing_reserves_memory_of_its_card(
+    objects: Sequence[Json], data: Json, reason: str, want: list[str]
+) -> None:
+    view, text = api_view(*objects), "mode: enforce\nrightSizing: {minSavingPercent: 0}"
+    decision = decide_claim(data, view, text)
+    after = apply_patch(data, decision)
+    assert (decision.right_sizing_outcome, choices_of(after)) == (reason, want)
+    if want:
+        chosen = {name: allocate_on(after["spec"], view, node).claims[0][0].request for name, node in NODES.items()}
+        assert chosen == {"a": "gpu/requested", "b": "gpu/requested", "c": "gpu/card-23028mi"}
+
+
 AMD_CARD = {"name": "gpu-0", "attributes": {"type": {"string": "amdgpu"}}, "capacity": {"memory": {"value": "196Gi"}}}
 AMD = (
     resource_slice("amd", "gpu.amd.com", "a", nodeName="a", devices=[AMD_CARD]),
@@ -520,10 +569,15 @@ def test_the_request_keeps_its_name_and_its_original_is_recorded() -> None:
 
 def allocate(spec: Json, view: ClusterView, node: int) -> AllocationOutcome:
     """Return whether a node has devices for a claim."""
+    return allocate_on(spec, view, node).outcome
+
+
+def allocate_on(spec: Json, view: ClusterView, node: int) -> NodeAllocation:
+    """Return the devices of a node that a claim would get."""
     devices = view.devices
     named = NamedClaim("claim", msgspec.convert(spec, ClaimSpec))
     pools = devices.pools.pools_of_node(node)
-    return allocate_on_node([named], pools, devices.allocated, devices.classes, select_device).outcome
+    return allocate_on_node([named], pools, devices.allocated, devices.classes, select_device)
 
 
 @st.composite

@@ -28,6 +28,7 @@ from webhook.engine.smaller_devices import (
     find_requested_devices,
     find_smaller_devices,
     find_unguarded_class,
+    is_part_of_card,
     selector_of_alternative,
     write_choice,
 )
@@ -60,10 +61,7 @@ from webhook.model.decisions import (
     patch_replace,
 )
 from webhook.model.dra.claim_weights import count_claim_units
-from webhook.model.dra.class_offers import (
-    device_text,
-    matches_all,
-)
+from webhook.model.dra.class_offers import matches_all
 from webhook.model.dra.device_selectors import SelectorRuntimeError
 from webhook.model.dra.gpu_devices import NVIDIA_DRIVER
 from webhook.model.dra.published_devices import published_devices
@@ -299,7 +297,7 @@ def _explain_no_choice(requested: DeviceRequest, context: _ClaimContext) -> Keep
     if excludes_smaller_devices(requested, declared, required if found else 0, view):
         return KeepRequest(KeepReason.SELECTORS, declared.text)
     requested_devices = find_requested_devices(requested, view) or ()
-    if not found and all(device_text(each.device, "type") == "mig" for each in requested_devices):
+    if not found and all(is_part_of_card(each) for each in requested_devices):
         return KeepRequest(KeepReason.NOTHING_SMALLER, declared.text)
     if not found:
         unguarded = find_unguarded_class(requested, declared, view)

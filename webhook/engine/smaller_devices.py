@@ -15,6 +15,7 @@ from webhook.model.claims import (
 )
 from webhook.model.cluster_view import ClusterView
 from webhook.model.dra.capacity import NO_AMOUNTS, has_capacity_left
+from webhook.model.dra.claim_weights import consumed_milli
 from webhook.model.dra.class_offers import (
     ClassDevices,
     ClassObstacle,
@@ -50,6 +51,7 @@ class DeviceAlternative(NamedTuple):
         product: "" if they have several.
         is_part: True if the class has devices of other profiles too.
         nodes: Mask of the nodes that publish them.
+        excludes_shared: True if claims share other cards of these sizes, whose memory nothing reserves.
     """
 
     size: DeviceSize
@@ -58,6 +60,7 @@ class DeviceAlternative(NamedTuple):
     product: str
     is_part: bool
     nodes: int
+    excludes_shared: bool = False
 
 
 def find_requested_devices(requested: DeviceRequest, view: ClusterView) -> list[PublishedDevice] | None:
@@ -81,7 +84,7 @@ def find_smaller_devices(
     current = find_requested_devices(requested, view)
     if not current or any(each.pool.driver != NVIDIA_DRIVER for each in current):
         return []
-    largest = max(map(_weight, current))
+    largest = _largest_weight(requested, current, view)
     best: dict[str, DeviceAlternative] = {}
     for one in _parts_of_cards(requested, declared, current, view):
         saves_enough = 100 * (largest - one.size.gpu_milli) >= max(1, min_saving_percent * largest)
@@ -122,18 +125,28 @@ def _stays_of_nvidia(one: DeviceAlternative, matching: ClassDevices | None, expr
 def _smaller_cards(
     requested: DeviceRequest, current: Sequence[PublishedDevice], declared: DeclaredNeed
 ) -> Iterator[DeviceAlternative]:
-    """Yield the whole cards of each size that cover a need, without the largest of those that were requested."""
+    """Yield the whole cards of each size that cover a need: neither the largest that was requested, nor shared ones."""
     by_memory: dict[int, list[PublishedDevice]] = {}
     for each in current:
         memory = each.device.capacity.get("memory")
         if device_text(each.device, "type") == "gpu" and memory is not None:
             by_memory.setdefault(parse_mebibytes(memory.value), []).append(each)
+    excludes_shared = any(_is_shared(each) for some in by_memory.values() for each in some)
     for memory_mib in sorted(by_memory)[:-1]:
-        size = DeviceSize(memory_mib, CARD_MILLI, CARD_MILLI)
-        if _covers(size, declared):
-            some = by_memory[memory_mib]
+        size, name = DeviceSize(memory_mib, CARD_MILLI, CARD_MILLI), requested.device_class_name
+        some = [each for each in by_memory[memory_mib] if not _is_shared(each)]
+        if some and _covers(size, declared):
             nodes, product = union_masks(each.nodes for each in some), _product_of_all(some)
-            yield DeviceAlternative(size, requested.device_class_name, "", product, is_part=True, nodes=nodes)
+            yield DeviceAlternative(size, name, "", product, True, nodes, excludes_shared)
+
+
+def is_part_of_card(each: PublishedDevice) -> bool:
+    """Return whether a request for a device gets a part of a card: a MIG device, or a share."""
+    return device_text(each.device, "type") == "mig" or _is_shared(each)
+
+
+def _is_shared(each: PublishedDevice) -> bool:
+    return each.device.allow_multiple_allocations is True
 
 
 def _product_of_all(devices: Sequence[PublishedDevice]) -> str:
@@ -149,7 +162,7 @@ def excludes_smaller_devices(
     if not (requested.selectors or requested.capacity.requests):
         return False
     every = replace(requested, selectors=(), capacity=CapacityRequests())
-    largest = max(map(_weight, find_requested_devices(requested, view) or ()), default=0)
+    largest = _largest_weight(requested, find_requested_devices(requested, view) or (), view)
     return any(
         100 * (largest - one.size.gpu_milli) >= max(1, min_saving_percent * largest)
         or (not min_saving_percent and not one.profile and largest == CARD_MILLI)
@@ -157,7 +170,14 @@ def excludes_smaller_devices(
     )
 
 
-def _weight(device: PublishedDevice) -> int:
+def _largest_weight(requested: DeviceRequest, devices: Sequence[PublishedDevice], view: ClusterView) -> int:
+    """Return the most that a request takes of a card by one of some devices; 0 if there is none."""
+    return max((_weight(each, requested, view) for each in devices), default=0)
+
+
+def _weight(device: PublishedDevice, requested: DeviceRequest, view: ClusterView) -> int:
+    if _is_shared(device):
+        return consumed_milli(device, requested, view.devices.pools)
     size = device_size(device)
     return CARD_MILLI if size is None else size.gpu_milli
 
@@ -211,7 +231,8 @@ def selector_of_alternative(one: DeviceAlternative, needed_mib: int) -> str:
     if one.profile:
         return f"'profile' in {attributes} && {attributes}.profile == '{one.profile}'"
     least, above = (f"{capacity}.memory.compareTo(quantity('{n}Mi'))" for n in (needed_mib, one.size.memory_mib + 1))
-    return f"'memory' in {capacity} && {least} >= 0 && {above} < 0"
+    alone = " && !device.allowMultipleAllocations" if one.excludes_shared else ""
+    return f"'memory' in {capacity} && {least} >= 0 && {above} < 0{alone}"
 
 
 def write_choice(one: DeviceAlternative, written: Mapping[str, Any], needed_mib: int) -> dict[str, Any]:

@@ -343,6 +343,11 @@ def _part_of_kind(published: PublishedDevice, pools: DevicePools) -> GpuPart:
     return GpuPart("", CARD_MILLI, published.device) if part is None else part
 
 
+def consumed_milli(published: PublishedDevice, request: DeviceRequest, pools: DevicePools) -> int:
+    """Return the thousandths of a card that a request takes of a device, of one that claims share what it consumes."""
+    return _requested_milli(_part_of_kind(published, pools), request)
+
+
 def _requested_milli(part: GpuPart, request: DeviceRequest) -> int:
     if part.device.allow_multiple_allocations is not True:
         return part.milli
