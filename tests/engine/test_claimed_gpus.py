@@ -169,7 +169,28 @@ def test_a_part_of_a_card_without_a_profile_counts_by_its_size_and_never_as_a_wh
     for name in {*NAMES, *units}:
         found = codes(review(claiming("t"), limits(f"{{resource: {name}, max: 0}}"), view=view))
         assert found == ["GPU-L103"] * (name in units)
-    assert codes(review(claiming("t"), limits("{resource: '*.com/*', max: 0}"), view=view)) == ["GPU-L103"] * len(units)
+    [joined] = review(claiming("t"), limits("{resource: '*.com/*', max: 0}"), view=view).denials
+    assert joined.message == f"a pod's {', '.join(sorted(units))} with claims must be at most 0 (found 1)"
+
+
+def test_a_request_that_may_get_several_kinds_violates_a_limit_once_and_names_them_sorted() -> None:
+    """The order must not depend on the process: replicas give the same answer."""
+    template = claim("ResourceClaimTemplate", exactly("mig", count=2))
+    for of, subject in (("perPod", "a pod's "), ("perContainer", "")):
+        [found] = decide_on(claiming("t"), limits("{resource: nvidia.com/mig-*, max: 1}", of=of), template).denials
+        kinds = "nvidia.com/mig-1g.10gb, nvidia.com/mig-1g.10gb.me, nvidia.com/mig-3g.40gb"
+        assert found.message == f"{subject}{kinds} with claims must be at most 1 (found 2)"
+
+
+def test_a_claim_of_whole_gpus_that_may_get_shares_is_told_how_to_exclude_them() -> None:
+    policy = limits("{resource: nvidia.com/gpu.shared, max: 1}", of="perContainer")
+    amount, request_one = {"requests": {"memory": "8Gi"}}, "By all claims together, request 1."
+    exclude = " For whole devices only, write !device.allowMultipleAllocations in a selector."
+    only_shared = {"cel": {"expression": "device.allowMultipleAllocations"}}
+    for selectors, fix in (([], request_one + exclude), ([only_shared], request_one)):
+        template = claim("ResourceClaimTemplate", exactly("gpu", count=2, capacity=amount, selectors=selectors))
+        [found] = decide_on(claiming("t"), policy, template).denials
+        assert (found.message, found.fix) == ("nvidia.com/gpu.shared with claims must be at most 1 (found 2)", fix)
 
 
 def test_a_claim_that_exceeds_a_limit_is_denied_with_its_field_and_what_would_fit() -> None:

@@ -6,7 +6,7 @@ A pod's amount is the most that it can use at one time (`pod_resources.max_consu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import chain
 from typing import NamedTuple
 
@@ -15,11 +15,12 @@ from msgspec.structs import replace
 from webhook.engine.claimed_gpus import NO_CLAIMED_GPUS, ClaimedGpus
 from webhook.engine.gpu_requests import NO_GPU_REQUESTS, PodGpuRequests, init_then_main_containers
 from webhook.engine.policy_findings import PolicyFinding
+from webhook.errors import abbreviate_names
 from webhook.model.annotations import KEEP_ANNOTATION
 from webhook.model.dra.extended_resources import field_of_amount, requested_units
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath
-from webhook.model.gpu_resources import WHOLE_GPU, parse_gpu_resource
+from webhook.model.gpu_resources import SHARED_SUFFIX, WHOLE_GPU, parse_gpu_resource
 from webhook.model.pod_amounts import ContainerAmounts
 from webhook.model.pod_resources import find_unreadable_amounts, limit_or_request, max_consumption
 from webhook.model.pods import Container, Pod, PodSpec, QuantityText, ResourceRequirements
@@ -30,6 +31,7 @@ GPU_PREFIXES = ("nvidia.com/", "amd.com/")
 """Prefixes of the names under which GPUs of claims count."""
 
 NO_AMOUNT = "No amount satisfies every policy: ask the admin."
+EXCLUDE_SHARES = "For whole devices only, write !device.allowMultipleAllocations in a selector."
 
 AmountBound = tuple[AmountRule, int]
 """A rule, and the factor of its amounts."""
@@ -101,7 +103,7 @@ def find_limit_violations(
     binding = BindingLimits(sections or (limits,), devices, len(gpu_requests.requests) == 1 and not claimed.devices)
     if limits.per_pod.rules:
         if not skip_gpu_amounts:
-            violations += _check_pod_gpus(limits.per_pod, gpu_requests, claimed, binding)
+            violations += _join_kinds(_check_pod_gpus(limits.per_pod, gpu_requests, claimed, binding), claimed)
         violations += _check_pod_totals(limits.per_pod, pod, 1, binding)
     if limits.per_container.rules:
         counted = NO_GPU_REQUESTS if skip_gpu_amounts else gpu_requests
@@ -109,9 +111,11 @@ def find_limit_violations(
         for path, container in init_then_main_containers(pod.spec):
             violations += _check_container(limits.per_container, container, path, requested, binding)
             if claimed.units:
-                violations += _check_claims_of_container(limits.per_container, container, path, claimed, binding)
+                checked = _check_claims_of_container(limits.per_container, container, path, claimed, binding)
+                violations += _join_kinds(checked, claimed)
         if claimed.claims:
-            violations += _check_unused_claims(limits.per_container, pod.spec, claimed, binding)
+            unused = _check_unused_claims(limits.per_container, pod.spec, claimed, binding)
+            violations += _join_kinds(unused, claimed)
     if limits.per_gpu.rules and binding.devices:
         violations += _check_pod_totals(limits.per_gpu, pod, binding.devices, binding)
     violations += unreadable_amount_violations(pod)
@@ -225,9 +229,25 @@ def _bounds_gpus(rule: AmountRule) -> bool:
     return rule.matches(WHOLE_GPU) or rule.resource.startswith(GPU_PREFIXES)
 
 
+_KindViolation = tuple[str, PolicyFinding]
+"""The name of a kind of device, and a violation by devices of this kind."""
+
+
+def _join_kinds(found: Iterable[_KindViolation], claimed: ClaimedGpus) -> Iterator[PolicyFinding]:
+    """Yield violations, as one those in which a request that may get several kinds of devices differs in these only."""
+    may_be_whole = not all(name.endswith(SHARED_SUFFIX) for name in claimed.units)
+    alike: dict[PolicyFinding, list[str]] = {}
+    for name, one in found:
+        alike.setdefault(replace(one, message=one.message.replace(name, "{}", 1)), []).append(name)
+    for one, names in alike.items():
+        are_shares = all(name.endswith(SHARED_SUFFIX) for name in names) and _way_of_request(one.path) == "claims"
+        fix = f"{one.fix} {EXCLUDE_SHARES}" if are_shares and may_be_whole else one.fix
+        yield replace(one, message=one.message.replace("{}", abbreviate_names(names), 1), fix=fix)
+
+
 def _check_pod_gpus(
     rules: AmountRuleSet, gpu_requests: PodGpuRequests, claimed: ClaimedGpus, binding: BindingLimits
-) -> Iterator[PolicyFinding]:
+) -> Iterator[_KindViolation]:
     totals: Mapping[str, int] = gpu_requests.totals or claimed.units
     if gpu_requests.totals and claimed.units:
         totals = Counter(gpu_requests.totals) + Counter(claimed.units)
@@ -239,7 +259,8 @@ def _check_pod_gpus(
                 way = _way_of_request(claimed.fields[name]) if name in claimed.units else ""
                 subject = f"a pod's {name}{f' with {way}' if way else ''}"
                 found = _limit_violation((rule, 1), subject, count * NANO, field, binding.pod_bounds(name))
-                yield _with_fix_beside_claims(found, name, count, claimed.units.get(name, 0), binding.pod_bounds(name))
+                of_claims, bounds = claimed.units.get(name, 0), binding.pod_bounds(name)
+                yield name, _with_fix_beside_claims(found, name, count, of_claims, bounds)
 
 
 def _with_fix_beside_claims(
@@ -259,7 +280,7 @@ def _way_of_request(field: FieldPath) -> str:
 
 def _check_claims_of_container(
     rules: AmountRuleSet, container: Container, path: FieldPath, claimed: ClaimedGpus, binding: BindingLimits
-) -> Iterator[PolicyFinding]:
+) -> Iterator[_KindViolation]:
     """Check the GPUs of a container that has some by claims or device classes."""
     named = container.resources.limits
     for name, count in claimed.of_container(container).items():
@@ -269,7 +290,7 @@ def _check_claims_of_container(
                 field = (*path, "resources", *_field_of_claim(container, name, claimed))
                 bounds = binding.container_bounds(name)
                 found = _limit_violation((rule, 1), f"{name} with {_way_of_request(field)}", amount, field, bounds)
-                yield _with_fix_beside_claims(found, name, amount // NANO, count, bounds)
+                yield name, _with_fix_beside_claims(found, name, amount // NANO, count, bounds)
 
 
 def _field_of_claim(container: Container, name: str, claimed: ClaimedGpus) -> FieldPath:
@@ -280,7 +301,7 @@ def _field_of_claim(container: Container, name: str, claimed: ClaimedGpus) -> Fi
 
 def _check_unused_claims(
     rules: AmountRuleSet, spec: PodSpec, claimed: ClaimedGpus, binding: BindingLimits
-) -> Iterator[PolicyFinding]:
+) -> Iterator[_KindViolation]:
     """Check the GPUs of each claim that no container uses as if one container used them."""
     unused = claimed.of_no_container(spec)
     fields = {one.name: ("spec", "resourceClaims", index) for index, one in enumerate(spec.resource_claims)}
@@ -291,7 +312,7 @@ def _check_unused_claims(
             if _violated_code(rule, count * NANO, 1):
                 subject, bounds = f"{name} that no container uses", binding.container_bounds(name)
                 found = _limit_violation((rule, 1), subject, count * NANO, fields[claim], bounds)
-                yield _with_fix_beside_claims(found, name, count, count, bounds)
+                yield name, _with_fix_beside_claims(found, name, count, count, bounds)
 
 
 def _check_pod_totals(rules: AmountRuleSet, pod: Pod, times: int, binding: BindingLimits) -> Iterator[PolicyFinding]:

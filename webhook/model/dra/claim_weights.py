@@ -257,7 +257,7 @@ class _ClaimWeigher:
             for each, part in zip(devices, parts, strict=True):
                 if part.milli:
                     products[part.product] = products.get(part.product, 0) | (each.nodes or -1)
-            most |= Counter(dict.fromkeys(names, _device_count(choice)))
+            most |= Counter(dict.fromkeys(sorted(names), _device_count(choice)))
         return RequestUnits(request.name, most, is_known, nodes, others, self._units_before_sizing(request), products)
 
     def _units_before_sizing(self, request: ClaimRequest) -> Mapping[str, int] | None:
