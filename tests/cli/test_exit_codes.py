@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 import socket
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -135,6 +136,18 @@ MESSAGES = {
     "an audit without nodes": (("audit", "deploy", "--policies", "policies"), "no nodes are known"),
     "metrics without nodes": (("audit", "deploy", *INPUTS[:2], "-o", "metrics"), "the reach is not known"),
     "misspelled policy": (("policy", "show", "reserch", "--policies", "policies"), "Did you mean research?"),
+    "policies of a snapshot": (
+        ("policy", "list", "--cluster", "demo"),
+        "error: --cluster: must be live, found 'demo'",
+    ),
+    "policies of files and of a cluster": (
+        ("policy", "show", "research", "policies", "--cluster", "live"),
+        "error: --cluster live: must be used without policy files, found both",
+    ),
+    "a context for policies of files": (
+        ("policy", "list", "policies", "--context", "a"),
+        "select a live cluster: write --cluster live",
+    ),
     "misspelled command": (("chekc",), "Did you mean 'check'?"),
     "misspelled format": (("check", "deploy", *INPUTS, "-o", "jsn"), "must be one of table, wide, json"),
     "every policy error": (("check", "deploy", "--policies", "faulty"), "policy.yaml:6:3"),
@@ -378,15 +391,31 @@ class EmptyServer(BaseHTTPRequestHandler):
         """Log nothing."""
 
 
-@pytest.mark.parametrize(("namespace", "code"), [("gone", 2), ("hidden", 0), ("there", 0)])
-def test_lint_of_a_missing_live_namespace(namespace: str, code: int, tmp_path: Path, rightslice: Run) -> None:
+@contextmanager
+def serve_empty_cluster(folder: Path) -> Iterator[str]:
+    """Serve an empty cluster for the block, and yield the file of a kubeconfig for it."""
     with ThreadingHTTPServer(("127.0.0.1", 0), EmptyServer) as server:
         thread = Thread(target=server.serve_forever, daemon=True)
         thread.start()
-        access = ["--kubeconfig", str(kubeconfig(tmp_path, f"http://127.0.0.1:{server.server_port}", "t0"))]
-        result = rightslice("lint", "--cluster", "live", "-n", namespace, *access)
-        server.shutdown()
-        thread.join()
+        try:
+            yield str(kubeconfig(folder, f"http://127.0.0.1:{server.server_port}", "t0"))
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_the_policies_of_a_live_cluster_are_not_those_of_the_library(rightslice: Run, tmp_path: Path) -> None:
+    with serve_empty_cluster(tmp_path) as file:
+        result = rightslice("policy", "list", "--cluster", "live", "--kubeconfig", file, "-o", "name")
+
+    assert (result.code, result.out) == (0, ""), result.err
+    assert "this cluster has no policies" in result.err
+
+
+@pytest.mark.parametrize(("namespace", "code"), [("gone", 2), ("hidden", 0), ("there", 0)])
+def test_lint_of_a_missing_live_namespace(namespace: str, code: int, tmp_path: Path, rightslice: Run) -> None:
+    with serve_empty_cluster(tmp_path) as file:
+        result = rightslice("lint", "--cluster", "live", "-n", namespace, "--kubeconfig", file)
 
     assert result.code == code, result.err
     assert ("-n gone: no such namespace in this cluster" in result.err) == (code == 2)

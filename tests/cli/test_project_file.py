@@ -87,6 +87,12 @@ def test_a_command_without_these_flags_ignores_the_file(deploy: Path) -> None:
     assert (ran.returncode, "defaults of" in ran.stderr) == (0, False)
 
 
+def test_policies_are_listed_of_the_file_and_not_of_its_cluster(deploy: Path) -> None:
+    write_defaults(deploy, "policies: [policies]\ncluster: live\n")
+    ran = run(deploy, "policy", "list", "-o", "name")
+    assert (ran.returncode, ran.stdout) == (0, "gpupolicy.rightslice.dev/pairs\n"), ran.stderr
+
+
 def test_policy_lint_reads_the_policies_of_the_file_and_says_so(deploy: Path) -> None:
     write_defaults(deploy, "policies: [policies, missing-fields.yaml]\n")
     broken = deploy.parents[1] / "missing-fields.yaml"

@@ -243,6 +243,10 @@ def test_a_policy_among_the_values_reaches_the_replicas(site: ReleasedSite) -> N
 
     data = site.plane.api.get(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/rightslice-policies")["data"]
     assert data.keys() == {"guard.yaml", "research.yaml"}
+    listed = rightslice(site.plane, "policy", "list", "--cluster=live", "--no-headers").stdout.splitlines()
+    assert {line.split()[0] for line in listed} >= {"guard", "research"}
+    shown = rightslice(site.plane, "policy", "show", "research", "--cluster=live", "-o", "jsonpath={..max}")
+    assert shown.stdout == "4", shown.stderr
     assert yaml.safe_load(data["research.yaml"])["spec"]["limits"] == {
         "perPod": [{"resource": "nvidia.com/gpu", "max": 4}]
     }

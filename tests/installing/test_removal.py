@@ -9,6 +9,7 @@ import pytest
 from tests.builders import Json
 from tests.conftest import ROOT
 from tests.kube.scripted import Answer, error_answer, json_answer, scripted_api
+from webhook.cli.commands.install import remaining_parts
 from webhook.documents.reader import read_documents
 from webhook.installing import apply
 from webhook.installing.apply import DeletionTimeoutError, has_policy_kinds, install_manifests, uninstall_manifests
@@ -172,3 +173,20 @@ def test_uninstall_deletes_cluster_wide_objects_of_other_manifests(folder: str) 
     assert global_paths
     assert global_paths <= {api_path(one) for one in objects_to_remove([], with_policies=True)}
     assert not global_paths & {api_path(one) for one in objects_to_remove([], with_policies=False)}
+
+
+KEPT_POLICIES = (
+    "Policies, exceptions and namespace rightslice-system are still there: rightslice uninstall --with-policies"
+)
+KEPT_RELEASE = "Helm still lists the release gpu: helm uninstall gpu --namespace rightslice-system"
+REMAINING = {
+    "nothing": ("", False, []),
+    "policies": ("", True, [KEPT_POLICIES]),
+    "the release that installed it": ("gpu", False, [KEPT_RELEASE]),
+    "both": ("gpu", True, [KEPT_POLICIES, KEPT_RELEASE]),
+}
+
+
+@pytest.mark.parametrize(("release", "has_policies", "lines"), REMAINING.values(), ids=REMAINING)
+def test_uninstall_says_what_remains(release: str, has_policies: bool, lines: list[str]) -> None:
+    assert list(remaining_parts(release, has_policies=has_policies)) == lines

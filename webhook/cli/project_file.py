@@ -24,6 +24,9 @@ from webhook.report.text import sanitize
 READS_POLICY_FILES = frozenset({"test", "policy lint"})
 """Commands that read the policies of the file unless files are named: they have no --policies."""
 
+LISTS_POLICIES = frozenset({"policy list", "policy show"})
+"""Commands whose --cluster is no place to evaluate pods in: the file does not set it."""
+
 SERVERS = "serve"
 """Processes of a cluster: they have settings of their own, and ignore the file."""
 
@@ -53,6 +56,8 @@ def default_flags(command: Any, names: Sequence[str], file: Path, arguments: Seq
     flags = {flag: str(each.name) for each in command.params for flag in each.opts if flag in FLAGS}
     if " ".join(names) in READS_POLICY_FILES:
         flags["--policies"] = "policies"
+    if " ".join(names) in LISTS_POLICIES:
+        del flags["--cluster"]
     if names[0] == SERVERS or not _needs_any(flags.values(), command, arguments):
         return {}
     print_note(f"note: defaults of {sanitize(str(file))}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -49,7 +50,7 @@ To remove it: rightslice uninstall (policies and namespace {SYSTEM_NAMESPACE} st
     "enforce": """
 Policies are enforced now. Next:
   rightslice doctor                       check the installation
-  kubectl get gpupol                      see which policies are in use, and what they did
+  rightslice policy list --cluster live   see which policies are in use
 To go back: rightslice install --mode audit. To remove it: rightslice uninstall.""",
 }
 
@@ -215,22 +216,34 @@ def uninstall_command(
     """
     objects = shipped_manifests(InstallMode.ENFORCE)
 
-    async def uninstall(api: KubeClient) -> bool:
+    async def uninstall(api: KubeClient) -> list[str]:
         namespace = await find_installed_namespace(api)
         if namespace != SYSTEM_NAMESPACE:
             exit_with_error(OTHER_NAMESPACE.format(namespace))
         if with_policies:
             print_line(WARNING)
+        release = (await read_current_install(api)).helm_release
         await uninstall_manifests(api, objects, print_line, with_policies=with_policies, seconds=timeout)
-        return not with_policies and await has_policy_kinds(api, objects)
+        if with_policies:
+            return []
+        return list(remaining_parts(release, has_policies=await has_policy_kinds(api, objects)))
 
     try:
-        policies_left = call_api(ClusterFlags(kubeconfig, context), uninstall)
+        remaining = call_api(ClusterFlags(kubeconfig, context), uninstall)
     except DeletionTimeoutError as error:
         exit_with_error(str(error), EXIT_NO_ANSWER)
-    if policies_left:
-        remaining = f"Policies, exceptions and namespace {SYSTEM_NAMESPACE} are still there"
-        print_line(f"{remaining}: rightslice uninstall --with-policies")
+    for line in remaining:
+        print_line(line)
+
+
+def remaining_parts(helm_release: str, *, has_policies: bool) -> Iterator[str]:
+    """Yield what an uninstallation without --with-policies leaves in the cluster, and how to remove it."""
+    if has_policies:
+        kept = f"Policies, exceptions and namespace {SYSTEM_NAMESPACE} are still there"
+        yield f"{kept}: rightslice uninstall --with-policies"
+    if helm_release:
+        kept = f"Helm still lists the release {helm_release}"
+        yield f"{kept}: helm uninstall {helm_release} --namespace {SYSTEM_NAMESPACE}"
 
 
 def shipped_manifests(mode: InstallMode) -> list[dict[str, Any]]:

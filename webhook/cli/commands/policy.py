@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import typer
 
@@ -13,10 +13,11 @@ from webhook.audit.object_files import SourceObject, read_objects
 from webhook.audit.pod_audit import audit_claims
 from webhook.cache.informers import empty_view
 from webhook.cli import flags
-from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster
+from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster, reject_access_flags
 from webhook.cli.commands.policy_diff import diff_policies
 from webhook.cli.inputs import (
     LOCAL_FOLDER,
+    load_cluster_policies,
     load_policy_set,
     note_demo,
     note_skipped_documents,
@@ -82,6 +83,16 @@ PolicyPaths = Annotated[
 
 LintedCluster = Annotated[
     str | None, flags.cluster_option(f"The cluster that policies should match: {flags.CLUSTER_HELP}.")
+]
+
+ListedCluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        metavar=LIVE,
+        help="live: the policies that the webhook of a cluster uses, of objects and its ConfigMap, instead of files.",
+        autocompletion=flags.complete_words((LIVE,)),
+    ),
 ]
 
 PolicyToShow = Annotated[str, typer.Argument(metavar="NAME", help="Name of the policy.")]
@@ -229,11 +240,44 @@ def _slow_reviews(policies: PolicySet, view: ClusterView, now: datetime) -> Iter
         )
 
 
+class ListedPolicies(NamedTuple):
+    """Policies of files or of a cluster, and a function that returns their texts by source."""
+
+    policies: PolicySet
+    read_texts: Callable[[], Sequence[tuple[str, str]]]
+
+
+def _read_listed_policies(
+    called: typer.Context,
+    paths: list[str] | None,
+    policies: list[str] | None,
+    cluster: str | None,
+    access: ClusterFlags,
+    namespace: str,
+) -> ListedPolicies:
+    """Read the policies of files, or with `--cluster live` those in use. Exits if both are named."""
+    if cluster is None:
+        reject_access_flags(access)
+        chosen = flags.choose_policies(called, paths, policies)
+        return ListedPolicies(load_policy_set(chosen), lambda: read_policy_files(chosen))
+    if cluster != LIVE:
+        exit_with_error(f"--cluster: must be {LIVE}, found {sanitize(cluster)!r}: a snapshot says nothing of policies")
+    if paths or flags.is_written(called, "policies"):
+        exit_with_error(f"--cluster {LIVE}: must be used without policy files, found both. Leave one out")
+    with open_live_cluster(access) as live:
+        found, sources = load_cluster_policies(live, None, namespace), live.policies(namespace)
+    return ListedPolicies(found, lambda: [*sources.files, *sources.objects])
+
+
 @policy.command("list")
 def list_policies(
     called: typer.Context,
     paths: flags.ListedPaths = None,
     policies: flags.ListedPolicies = None,
+    cluster: ListedCluster = None,
+    kubeconfig: flags.Kubeconfig = None,
+    context: flags.Context = None,
+    policy_namespace: flags.PolicyNamespace = "",
     sort_by: flags.SortBy = "",
     no_headers: flags.NoHeaders = False,
     output: ListOutput = None,
@@ -242,11 +286,12 @@ def list_policies(
 
     Shows name, mode, sections (with their mode if it differs), and position in the file; -o wide also the description.
 
-    Exit code: 0, 2 invalid input.
+    Exit code: 0, 2 invalid input, 3 the cluster did not answer.
     """
     targets, rows = parse_targets(output, LIST_FORMATS), RowFlags(sort_by, no_headers)
-    policies = flags.choose_policies(called, paths, policies)
-    found = rows.sort(POLICY_ROWS, load_policy_set(policies).policies, _policy_document)
+    access = ClusterFlags(kubeconfig, context)
+    listed = _read_listed_policies(called, paths, policies, cluster, access, policy_namespace)
+    found = rows.sort(POLICY_ROWS, listed.policies.policies, _policy_document)
     for_people = rows.reports(POLICY_ROWS, found, lambda each: f"{POLICY_NAME}/{each.name}", without_style)
     write_reports(targets, for_people | document_reports(lambda: list(map(_policy_document, found))))
 
@@ -273,20 +318,24 @@ def show_policy(
     name: PolicyToShow,
     paths: flags.ListedPaths = None,
     policies: flags.ListedPolicies = None,
+    cluster: ListedCluster = None,
+    kubeconfig: flags.Kubeconfig = None,
+    context: flags.Context = None,
+    policy_namespace: flags.PolicyNamespace = "",
     output: ShowOutput = None,
 ) -> None:
     """Print a policy with all defaults filled in.
 
-    Exit code: 0, 2 invalid input, or no such policy.
+    Exit code: 0, 2 invalid input, or no such policy, 3 the cluster did not answer.
     """
-    targets = parse_targets(output, SHOW_FORMATS)
-    policies = flags.choose_policies(called, paths, policies)
-    found = {each.name: each for each in load_policy_set(policies).policies}
+    targets, access = parse_targets(output, SHOW_FORMATS), ClusterFlags(kubeconfig, context)
+    listed = _read_listed_policies(called, paths, policies, cluster, access, policy_namespace)
+    found = {each.name: each for each in listed.policies.policies}
     if name not in found:
         closest = closest_name(name, found)
         hint = f"Did you mean {closest}?" if closest else f"There are {', '.join(sorted(found)) or 'none'}."
         exit_with_error(f"no policy named {sanitize(name)!r}. {hint}")
-    reports = document_reports(lambda: _policy_with_defaults(found[name], read_policy_files(policies)))
+    reports = document_reports(lambda: _policy_with_defaults(found[name], listed.read_texts()))
     write_reports(targets, reports)
 
 
