@@ -40,7 +40,7 @@ def count_values(body: bytes) -> int:
 
 
 def find_exceeded_limit(request: AdmissionRequest, policies: PolicySet) -> str:
-    """Return the bound that an object exceeds, for example "200 containers"; "" if it can be evaluated."""
+    """Return the bound that an object exceeds, for example "150 containers"; "" if it can be evaluated."""
     if request.pod is not None:
         pods = [request.pod] if request.old_pod is None else [request.pod, request.old_pod]
         return next(filter(None, [find_exceeded_bound([pod]) for pod in pods]), "")

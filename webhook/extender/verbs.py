@@ -1,4 +1,4 @@
-"""The extender's verbs, from request body to answer: /filter, /prioritize and /preempt.
+"""The extender's verbs, from request body to answer: filter, prioritize (with and without claims) and preempt.
 
 The wire structures are those of `k8s.io/kube-scheduler/extender/v1`.
 
@@ -155,7 +155,7 @@ def handle_preempt(state: SchedulerState, body: bytes, now: float) -> VerbResult
     args: ExtenderPreemptionArgs = _decode_args(body, ExtenderPreemptionArgs)
     if args.victims is None:
         raise ReviewError(NODE_NAMES_REQUIRED.replace("NodeNames", "NodeNameToMetaVictims"))
-    ranking, requirements = _refresh_and_require(state, args.pod, now)
+    ranking, requirements = _refresh_for_pod(state, args.pod, now)
     victims, result = args.victims, "passed"
     if ranking is not None and requirements.nvlink_required:
         victims = {
@@ -184,10 +184,11 @@ def _reserve(
 
 
 class _VerbContext(NamedTuple):
-    """A request. Without a ranking, or for a pod without GPUs, `ranking` is None.
+    """The request of a verb.
 
     Attributes:
         providers: What the pod requires of device plugins, by node.
+        ranking: None if there is no ranking yet, or the pod needs no GPUs.
         needed: The devices of ResourceSlices that it needs.
     """
 
@@ -201,7 +202,7 @@ class _VerbContext(NamedTuple):
 def _begin_verb(state: SchedulerState, args: ExtenderArgs, now: float) -> _VerbContext:
     if args.node_names is None:
         raise ReviewError(NODE_NAMES_REQUIRED)
-    ranking, requirements = _refresh_and_require(state, args.pod, now)
+    ranking, requirements = _refresh_for_pod(state, args.pod, now)
     needed = state.devices.find_needed(args.pod, state.fleet, now)
     providers = ProviderRequirements(((state.fleet.all_nodes, requirements),))
     if needed is not None:
@@ -213,7 +214,7 @@ def _begin_verb(state: SchedulerState, args: ExtenderArgs, now: float) -> _VerbC
     return _VerbContext(args.pod, args.node_names, providers, ranking, needed)
 
 
-def _refresh_and_require(state: SchedulerState, pod: Pod, now: float) -> tuple[NodeRanking | None, PodRequirements]:
+def _refresh_for_pod(state: SchedulerState, pod: Pod, now: float) -> tuple[NodeRanking | None, PodRequirements]:
     state.refresh(now)
     return state.ranking, pod_requirements(pod, state.fleet)
 

@@ -115,8 +115,12 @@ def static_filter_reasons(
 
 def unsuitable_reason(snapshot: SchedulingSnapshot, requirements: PodRequirements, node: int) -> FilterReason:
     """Return why the slices or shares of a node must not serve a pod with several units."""
-    text = partial_gpu_text(snapshot, requirements.resource, node)
-    why = "the kubelet rejects several in one container" if "MPS" in text else "several have no peer-to-peer access"
+    text, offer = (
+        partial_gpu_text(snapshot, requirements.resource, node),
+        snapshot.fleet.offer_on(requirements.resource, node),
+    )
+    is_mps = offer is not None and offer.form is GpuForm.MPS
+    why = "the kubelet rejects several in one container" if is_mps else "several have no peer-to-peer access"
     return FilterReason(NOT_WHOLE, f"{text}, and {why}")
 
 

@@ -47,7 +47,7 @@ class GpuLinks(NamedTuple):
         gpus: GPUs that the device plugin will allocate; () if unknown.
         optimal: The best set; () if it is unknown which GPUs are free.
         quality: Bandwidth of what it gets, or the least it may get.
-        connected: True if NVLink connects each pair of every container.
+        nvlink_connected: True if NVLink connects each pair of every container.
         ratio: Slowest pair as a percentage of the best on this kind of node, for the worst container.
         broken_sets: How many sizes of connected sets (two, four, eight) the node can no longer provide afterwards. Only
             counted if not all pairs are connected equally; otherwise the number of idle GPUs is enough.
@@ -67,10 +67,10 @@ class LinkStats(NamedTuple):
     """Link statistics of every node, each of shape (nodes,); 0 for a node where the pod gets no GPUs.
 
     Attributes:
-        connected: 1 if NVLink connects the GPUs of each container.
+        nvlink_connected: 1 if NVLink connects the GPUs of each container.
         ratio: As in `GpuLinks`.
         broken_sets: As in `GpuLinks`.
-        connectable: As `connected`, and also 1 if it holds whichever GPUs are free.
+        connectable: As `nvlink_connected`, and also 1 if it holds whichever GPUs are free.
         ever_connectable: 1 if it may hold once other GPUs are free.
         unhealthy: Number of unhealthy GPUs that it would get or may get.
     """
