@@ -65,6 +65,11 @@ def settings(**group: Any) -> Json:
     }
 
 
+def labels_without(part: str) -> dict[str, str]:
+    """Return the labels that agents add to a node with slices, but for those that contain a part."""
+    return {key: value for key, value in MIXED.items() if part not in key}
+
+
 def machines(kind: str = "MachineDeployment", **annotations: str) -> Json:
     """Return a scaled group of machines of Cluster API without a machine."""
     capacity = "capacity.cluster-autoscaler.kubernetes.io/"
@@ -121,6 +126,12 @@ UNGUARDED = (
 CASES = {
     "settings offer it, and a device class that no pod can get covers the need": Case(
         SMALL, (*EMPTY, settings(), *UNGUARDED)
+    ),
+    "settings offer it, by the product and without the compute capability": Case(
+        SMALL, (*EMPTY, settings(agentLabels=labels_without("gpu.compute")))
+    ),
+    "settings offer it with an unknown driver": Case(
+        KeepReason.DRIVER, (*EMPTY, settings(agentLabels=labels_without("cuda.driver")))
     ),
     "no group offers it, and a device class that no pod can get covers the need": Case(
         KeepReason.KUBERNETES_TOO_OLD, (*EMPTY, *UNGUARDED)

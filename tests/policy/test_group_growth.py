@@ -15,6 +15,7 @@ from tests.engine.test_growth import (
     MILLI,
     SMALL,
     UNREADY,
+    labels_without,
     machines,
     overlay,
     paused_machines,
@@ -91,6 +92,14 @@ CASES = {
         GROW,
         (slices(""), settings(agentLabels={})),
         [f"new node of slices would have {SMALL} of unknown memory"],
+    ),
+    "settings without the driver, beside nodes with a known one": Case(
+        GROW,
+        (whole_node(), slices(""), settings(agentLabels=labels_without("cuda.driver"))),
+        ["new node of slices would have slices or shares, and an unknown driver"],
+    ),
+    "settings without the driver, and no node with whole GPUs": Case(
+        GROW, (slices(""), settings(agentLabels=labels_without("cuda.driver"))), []
     ),
     "a policy that keeps whole GPUs, and slices only in a group without nodes": Case(
         "rightSizing: {}",

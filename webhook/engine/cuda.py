@@ -324,7 +324,10 @@ def _image_runs(requirement: CudaRequirement | None, node: NodeHardware, current
 
 
 def _same_gpu_model(one: NodeHardware, other: NodeHardware) -> bool:
-    return (one.compute_capability or one.product) == (other.compute_capability or other.product)
+    """Return whether code for GPUs of one node runs on those of another; a node group may lack one of the labels."""
+    if one.compute_capability and other.compute_capability:
+        return one.compute_capability == other.compute_capability
+    return bool(one.product) and one.product == other.product
 
 
 def _driver_no_older(one: NodeHardware, other: NodeHardware) -> bool:

@@ -247,8 +247,11 @@ def _explain_no_growth(
                 name = new.view.fleet.nodes[next(bit_positions(offer.nodes))].name
                 lack = f"{offer.resource}: {name} lacks {PRODUCT_LABEL}, so the memory of a slice is unknown"
                 return KeepRequest(KeepReason.NO_GROWTH, lack)
-    full = choice.reason is KeepReason.NO_FREE_CAPACITY
-    return KeepRequest(KeepReason.NO_GROWTH, choice.detail) if full else choice
+    if choice.reason is KeepReason.NO_FREE_CAPACITY:
+        return KeepRequest(KeepReason.NO_GROWTH, choice.detail)
+    if grown is None or grown.reason is KeepReason.NO_OFFER or context.request.queued is not None:
+        return choice
+    return grown
 
 
 def _has_nodes_left(groups: Sequence[NodeGroup], resource: str, context: GpuPodContext) -> bool:

@@ -83,6 +83,7 @@ NO_CLOUD_INFO = CloudGpuInfo()
 Labels = Mapping[str, str]
 
 PRODUCT_LABEL = "nvidia.com/gpu.product"
+DRIVER_LABEL = "nvidia.com/cuda.driver-version.full"
 MEMORY_LABEL = "nvidia.com/gpu.memory"
 SHARING_LABEL = "nvidia.com/gpu.sharing-strategy"
 REPLICAS_LABEL = "nvidia.com/gpu.replicas"
@@ -135,7 +136,7 @@ def driver_version(labels: Labels) -> tuple[int, ...]:
     (580, 95, 5)
     """
     return (
-        _parse_dotted_version(labels.get("nvidia.com/cuda.driver-version.full", ""))
+        _parse_dotted_version(labels.get(DRIVER_LABEL, ""))
         or _version_from_labels(labels, "nvidia.com/cuda.driver-version.", ("major", "minor", "revision"))
         or _version_from_labels(labels, "nvidia.com/cuda.driver.", ("major", "minor", "rev"))
     )

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from webhook.errors import abbreviate_names
 from webhook.model.cluster_view import ClusterView
 from webhook.model.enums import FullCapacityAction
-from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
+from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
 from webhook.model.node_groups import (
     KARPENTER_POOL,
     SETTINGS,
@@ -22,8 +22,8 @@ from webhook.model.node_groups import (
     growing_groups,
     hides_gpus_from_autoscaler,
 )
-from webhook.model.node_labels import PRODUCT_LABEL
-from webhook.model.node_masks import union_masks
+from webhook.model.node_labels import DRIVER_LABEL, PRODUCT_LABEL
+from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.objects import is_gpu_taint, tolerates_all
 from webhook.policy.policy_set import Policy, RightSizingRules
 
@@ -71,6 +71,7 @@ def _growth_problems(
         elif group.blocker and group.source != SETTINGS and offered:
             yield GroupProblem(f"node group {group.name} cannot grow: {group.blocker}", _remedy_of_blocker(group))
     yield from _unknown_sizes(rules, view)
+    yield from _unknown_drivers(rules, view)
     growing = growing_groups(view.fleet, view.group_sources)
     if not any(assigned.intersection(group.new_node.status.allocatable) for group in growing):
         advice = f"pods keep whole GPUs if no slice is free; {PAGE} says how a group grows for slices"
@@ -124,6 +125,24 @@ def _unknown_sizes(rules: RightSizingRules, view: ClusterView) -> Iterator[Group
         names = fleet.names_of(offer.nodes)
         summary = f"{abbreviate_names(names)} would have {offer.resource} of unknown memory"
         yield GroupProblem(summary, f"add {PRODUCT_LABEL} to agentLabels or to the labels of its template ({PAGE})")
+
+
+def _unknown_drivers(rules: RightSizingRules, view: ClusterView) -> Iterator[GroupProblem]:
+    """Yield the groups whose new nodes have slices and an unknown driver, if nodes with whole GPUs have a known one.
+
+    An image that runs on these nodes may need a newer driver than the new ones have, so its pods keep whole GPUs.
+    """
+    fleet, cards = view.view_new_nodes().fleet, view.fleet.nodes_advertising(WHOLE_GPU)
+    if not any(each.driver for each in view.fleet.hardware_of_nodes(cards)):
+        return
+    nodes = union_masks(offer.nodes for offer in fleet.offers_by_form(*rules.allowed_shares))
+    unknown = [
+        node for node in bit_positions(nodes) if not any(each.driver for each in fleet.hardware_of_nodes(1 << node))
+    ]
+    if unknown:
+        names = fleet.names_of(union_masks(1 << node for node in unknown))
+        summary = f"{abbreviate_names(names)} would have slices or shares, and an unknown driver"
+        yield GroupProblem(summary, f"add {DRIVER_LABEL} to agentLabels or to the labels of its template ({PAGE})")
 
 
 def _assigned_resources(rules: RightSizingRules, view: ClusterView) -> set[str]:
