@@ -110,8 +110,11 @@ def test_replicas_that_get_another_resource_when_a_quota_is_full_are_counted_too
     decision = review(deployment(100, make_pod().gpus(1).needs("8Gi")), sizing, view=view)
 
     messages = {each.code: each.message for each in decision.findings}
-    assert messages["GPU-R101"].startswith("its pods will be right-sized to nvidia.com/mig-1g.10gb")
+    assert messages["GPU-R101"].startswith("2 of its 100 pods will be right-sized to nvidia.com/mig-1g.10gb")
+    others = "a quota admits no more of these: of the others, 3 will keep the request, 95 will be rejected"
+    assert messages["GPU-R101"].endswith(others)
     assert messages["GPU-Q301"].startswith("5 of 100 pods would be admitted")
+    assert decision.gpu_milli_before - decision.gpu_milli_after == 2 * (1000 - 143)
 
 
 def test_an_audited_shared_quota_does_not_hide_the_namespaces_own() -> None:

@@ -199,7 +199,9 @@ def _decide_templates(
         pod_request = with_earlier_pods(written, units)
         replicas = max(0, template.replicas - existing.get(template.path, 0))
         before = decided = decide_replicas(pod_request, pod, replicas, policies, view, usage, now)
-        decisions.append(TemplateDecision(template, decided.decision, decided.partial, replicas))
+        decisions.append(
+            TemplateDecision(template, decided.decision, decided.partial, replicas, decided.admitted, decided.others)
+        )
         if isinstance(decided.decision.outcome, OfferChoice):
             units[decided.decision.outcome.resource] += replicas
     return decisions

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -33,7 +33,7 @@ from webhook.model.admission import AdmissionRequest
 from webhook.model.assumed_pods import AssumedPod
 from webhook.model.batch import KUEUE
 from webhook.model.cluster_view import ClusterView
-from webhook.model.decisions import Decision, PatchOperation
+from webhook.model.decisions import Decision, OfferChoice, PatchOperation
 from webhook.model.defaulting import default_object, default_pod, default_pod_data
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath, format_path
@@ -50,12 +50,28 @@ class TemplateDecision(msgspec.Struct, frozen=True):
         decision: About the first pod.
         partial: Findings about the first pod that a quota rejects after it admitted some, with their number.
         created: How many of its pods are created.
+        admitted: How many of these quotas admit like the first.
+        others: Decisions about later pods that get other resources because a quota is full, with their numbers.
     """
 
     template: PodTemplate
     decision: Decision
     partial: tuple[tuple[int, Finding], ...] = ()
     created: int = 1
+    admitted: int = 1
+    others: tuple[tuple[int, Decision], ...] = ()
+
+    @property
+    def rejected(self) -> int:
+        """The number of its pods that quotas reject."""
+        return self.created - self.admitted - sum(count for count, _ in self.others)
+
+    @property
+    def milli_after(self) -> int:
+        """The thousandths of GPUs of all its pods; those that a quota rejects keep theirs, as denied ones do."""
+        like_first = self.template.replicas - self.created + self.admitted
+        decided = sum(count * each.gpu_milli_after for count, each in ((like_first, self.decision), *self.others))
+        return decided + self.rejected * self.decision.gpu_milli_before
 
 
 MAX_RESOURCE_SWITCHES = 8
@@ -70,12 +86,14 @@ class ReplicaDecision(NamedTuple):
         admitted: How many of them quotas admit like the first; 0 if that is denied. Others may get other resources.
         partial: Findings about the first replica that a quota rejects after it admitted some, with their number.
         replica: The charge of each of them; None if nothing counts them.
+        others: Decisions about later replicas that quotas admit with other resources, with their numbers.
     """
 
     decision: Decision
     admitted: int
     partial: tuple[tuple[int, Finding], ...]
     replica: ReplicaCharge | None
+    others: tuple[tuple[int, Decision], ...] = ()
 
     def charge(self, view: ClusterView) -> ClusterView:
         """Return the view after the admitted ones were created."""
@@ -202,30 +220,45 @@ class ReplicaReview(NamedTuple):
             return ReplicaDecision(decision, 0 if decision.denials else self.replicas, (), None)
         ranges = self.view.ranges(self.namespace)
         charge = ReplicaCharge(self.namespace, mutation, ranges, decision.quota_charge, decision.shared_charges)
+        decide_after = cache(lambda count: self._review_after(count, charge).decide())
         within = count_within_quotas(self.view, charge, self.replicas)
-        partial = [*self._findings_after("GPU-Q301", within, self.replicas, charge)]
+        partial = [*self._findings_after("GPU-Q301", within, self.replicas, decide_after)]
         within_shared = self._count_within_shared(decision.policies, charge)
-        partial += self._findings_after("GPU-Q303", within_shared, self.replicas, charge)
+        partial += self._findings_after("GPU-Q303", within_shared, self.replicas, decide_after)
         # The API server enforces its own quotas in every mode; a shared quota denies only where its policy is enforced.
         limits = [within, *(count for count, finding in partial if finding.mode is PolicyMode.ENFORCE)]
         admitted = 0 if decision.denials else min(limits)
         # Only admitted pods get claims.
-        partial += self._findings_after("GPU-Q306", count_within_claims(self.view, charge, admitted), admitted, charge)
-        return ReplicaDecision(decision, admitted, tuple(partial), charge)
+        within_claims = count_within_claims(self.view, charge, admitted)
+        partial += self._findings_after("GPU-Q306", within_claims, admitted, decide_after)
+        others = self._decide_others(admitted, decide_after)
+        return ReplicaDecision(decision, admitted, tuple(partial), charge, others)
+
+    def _decide_others(
+        self, admitted: int, decide_after: Callable[[int], ReplicaDecision]
+    ) -> tuple[tuple[int, Decision], ...]:
+        """Return the decisions about the replicas after the first ones, with the numbers that quotas admit."""
+        if not 0 < admitted < self.replicas or not self.switches:
+            return ()
+        later = decide_after(admitted)
+        return ((later.admitted, later.decision), *later.others) if later.admitted else ()
 
     def _count_within_shared(self, policies: Collection[str], charge: ReplicaCharge) -> int:
         sections = [one.quotas for one in self.policies.policies if one.quotas and one.name in policies]
         return count_within_shared(sections, charge, self.view, self.replicas)
 
-    def _findings_after(self, code: str, count: int, most: int, charge: ReplicaCharge) -> Iterator[tuple[int, Finding]]:
+    def _findings_after(
+        self, code: str, count: int, most: int, decide_after: Callable[[int], ReplicaDecision]
+    ) -> Iterator[tuple[int, Finding]]:
         """Yield the findings by a code about the replicas after the first `count`, each with the number before it.
 
         Args:
             most: How many there are; after all of them comes none.
+            decide_after: Decides about the replicas after some.
         """
         if not 0 < count < most or not self.switches:
             return
-        later = self._review_after(count, charge).decide()
+        later = decide_after(count)
         # Without a finding, the later replicas get another resource.
         found = [*((0, finding) for finding in later.decision.findings), *later.partial]
         yield from ((count + admitted, finding) for admitted, finding in found if finding.code == code)
@@ -249,11 +282,11 @@ def combine_template_decisions(
     findings: list[Finding] = [*own]
     exempted: list[ExemptedFinding] = []
     for each in decisions:
-        template, decision = each.template, each.decision
-        findings += [_move_finding(finding, template, changed=bool(patch)) for finding in decision.findings]
+        decision = each.decision
+        findings += [_move_finding(finding, each, changed=bool(patch)) for finding in decision.findings]
         findings += [_partial_finding(finding, count, each) for count, finding in each.partial]
         exempted += [
-            replace(one, finding=_move_finding(one.finding, template, changed=bool(patch))) for one in decision.exempted
+            replace(one, finding=_move_finding(one.finding, each, changed=bool(patch))) for one in decision.exempted
         ]
     decided = [one.decision for one in decisions]
     policies = dict.fromkeys(name for one in decided for name in one.policies)
@@ -263,7 +296,7 @@ def combine_template_decisions(
         patch=patch,
         outcome=next((one.outcome for one in decided if one.gpu_milli_before), decided[0].outcome),
         gpu_milli_before=sum(one.decision.gpu_milli_before * one.template.replicas for one in decisions),
-        gpu_milli_after=sum(_milli_after_denials(one.decision) * one.template.replicas for one in decisions),
+        gpu_milli_after=sum(one.milli_after for one in decisions),
         policies=tuple(policies),
         involves_gpus=any(one.involves_gpus for one in decided),
         templates=_list_templates(decisions),
@@ -276,25 +309,40 @@ def _list_templates(decisions: Sequence[TemplateDecision]) -> tuple[tuple[str, i
     return tuple((format_path(one.template.path), one.template.replicas, one.decision) for one in decisions)
 
 
-def _milli_after_denials(decision: Decision) -> int:
-    return decision.gpu_milli_before if decision.denials else decision.gpu_milli_after
-
-
-def _move_finding(finding: Finding, template: PodTemplate, *, changed: bool) -> Finding:
+def _move_finding(finding: Finding, decided: TemplateDecision, *, changed: bool) -> Finding:
     """Return a pod's finding as one of its workload, which is admitted itself.
 
     Args:
         changed: True if the template itself is changed.
     """
-    path, mode, message = template.field_path(finding.path), min(finding.mode, PolicyMode.WARN), finding.message
+    path, mode = decided.template.field_path(finding.path), min(finding.mode, PolicyMode.WARN)
+    message = finding.message
     denied = finding.mode is PolicyMode.ENFORCE
     if denied:
         message = f"its pods will be denied: {message}"
     elif finding.code == "GPU-R101":
-        message = f"its template is {message}" if changed else f"its pods will be {message}"
+        message = f"its template is {message}" if changed else _forecast_of_pods(message, decided)
     elif finding.code == "GPU-R102":
         message = f"its pods {message}"
     return replace(finding, path=path, mode=mode, message=message, denies_pods=denied)
+
+
+def _forecast_of_pods(message: str, decided: TemplateDecision) -> str:
+    """Return what the pods of a template will be right-sized to, if quotas are full for some also what these get."""
+    if not decided.others:
+        return f"its pods will be {message}"
+    first = f"{decided.admitted} of its {decided.created} pods will be {message}; a quota admits no more of these"
+    others = [_describe_request(count, decision) for count, decision in decided.others]
+    if decided.rejected and len(others) < MAX_RESOURCE_SWITCHES:
+        others.append(f"{decided.rejected} will be rejected")
+    return f"{first}: of the others, {', '.join(others)}"
+
+
+def _describe_request(count: int, decision: Decision) -> str:
+    outcome = decision.outcome
+    return (
+        f"{count} will get {outcome.resource}" if isinstance(outcome, OfferChoice) else f"{count} will keep the request"
+    )
 
 
 def _partial_finding(finding: Finding, count: int, decided: TemplateDecision) -> Finding:

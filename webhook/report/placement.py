@@ -126,7 +126,9 @@ def placement_lines(placed: PlacementResult, paint: Paint = without_style) -> li
     if placed.denied:
         lines.append(f"  The webhook would deny it: {', '.join(placed.denied)}. See rightslice check.")
     elif placed.admitted < placed.replicas:
-        which = f"{placed.admitted} of {placed.replicas} replicas" if placed.replicas > 1 else "no pod"
+        which = (
+            f"{placed.admitted} of {placed.replicas} replicas with this request" if placed.replicas > 1 else "no pod"
+        )
         lines.append(f"  Quotas admit {which} now. See rightslice check.")
     lines += ["", *NODES.to_lines(rows, paint)]
     if placed.nearest is not None:
