@@ -37,5 +37,8 @@ EXCLUDED_NAMESPACES = (
 """Namespaces of components that a cluster and its GPUs need to start, and of Rightslice. The webhooks leave them
 out, and so does a policy that does not list its own."""
 
+DEMO = "demo"
+"""Name of the example cluster that comes with the program."""
+
 CERTIFICATE_NOT_REQUIRED_YET = "any certificate or none, until a client connects"
 """Start of the state of clients in `/readyz?verbose` before the first one presents a certificate; `doctor` reads it."""

@@ -30,7 +30,7 @@ def test_the_html_report_of_the_demo_opens_in_a_browser(
     title, rows = browser.evaluate(
         text, "return [document.title, document.querySelectorAll('#workloads tbody tr').length]"
     )
-    assert title == "GPU audit of demo"
+    assert title == "GPU audit of demo (example cluster, not yours)"
     assert rows == 23
     assert "example prices, not yours" in text
 

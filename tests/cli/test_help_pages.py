@@ -100,6 +100,8 @@ COMPLETED = {
     "a flag": (["capacity", "--sor"], ["--sort-by"]),
     "a format": (["audit", "-o", "js"], ["json", "jsonpath="]),
     "a cluster": (["audit", "--cluster", ""], ["live", "demo"]),
+    "a finding code": (["explain", "GPU-C10"], ["GPU-C101", "GPU-C102", "GPU-C103", "GPU-C104"]),
+    "a reason": (["explain", "Multiple"], ["MultipleGPUs"]),
 }
 
 

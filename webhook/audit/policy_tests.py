@@ -17,7 +17,7 @@ from webhook.audit.object_files import (
     read_content,
     read_objects,
 )
-from webhook.cache.snapshot import DEMO, read_snapshot, view_of_objects
+from webhook.cache.snapshot import read_snapshot, view_of_objects
 from webhook.documents.document import Document
 from webhook.errors import LocatedError, SourceLocation, read_problem
 from webhook.model.cluster_view import ClusterView
@@ -39,7 +39,7 @@ from webhook.policy.policy_tests import (
 from webhook.report.object_diff import apply_json_patch, diff_lines, object_without_records
 from webhook.report.policy_tests import CaseResult, FileResult
 from webhook.report.results import CheckResult, CheckVerdict
-from webhook.well_known import Json
+from webhook.well_known import DEMO, Json
 
 
 class PolicyTestError(LocatedError):

@@ -50,10 +50,7 @@ from webhook.model.schedulers import (
 )
 from webhook.model.storage_objects import StorageObject
 from webhook.model.volcano_queues import VolcanoQueue, VolcanoQueues
-from webhook.well_known import API_VERSION
-
-DEMO = "demo"
-"""Name of the example snapshot that comes with the program."""
+from webhook.well_known import API_VERSION, DEMO
 
 
 class ClusterSnapshot(msgspec.Struct, frozen=True):

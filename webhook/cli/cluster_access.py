@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from webhook.cli.output import EXIT_NO_ANSWER, exit_with_error, print_note
 from webhook.errors import AccessError, ApiError, ApiUnreachable, RightsliceError
 from webhook.report.text import sanitize
+from webhook.well_known import DEMO
 
 if TYPE_CHECKING:
     from webhook.audit.cluster_reader import ClusterReader
@@ -47,8 +48,6 @@ def choose_cluster(cluster: str | None, files: Sequence[str] = ()) -> str | None
 
     Exits if it is probably meant as a context, as kubectl's --cluster is part of one.
     """
-    from webhook.cache.snapshot import DEMO  # its objects are slow to import
-
     if cluster and cluster.replace("-", "").isalnum() and cluster not in (LIVE, DEMO) and not Path(cluster).exists():
         must = f"must be live, demo or a snapshot, found {sanitize(cluster)!r}, which is not a file"
         exit_with_error(f"--cluster: {must}. For a context of the kubeconfig write --context {sanitize(cluster)}")

@@ -49,9 +49,9 @@ def cluster_option(help_: str) -> Any:
     return typer.Option("--cluster", metavar=CLUSTER_FORMS, help=help_, autocompletion=words)
 
 
-def paths_argument(help_: str, metavar: str = "FILE|DIR|-") -> Any:
-    """Return the argument for files and folders, and standard input if the metavar names it."""
-    return typer.Argument(metavar=metavar, help=help_, show_default=False)
+def paths_argument(help_: str, metavar: str = "FILE|DIR|-", words: Sequence[str] = ()) -> Any:
+    """Return the argument for files and folders, and standard input if the metavar names it; `words` are completed."""
+    return typer.Argument(metavar=metavar, help=help_, show_default=False, autocompletion=complete_words(words))
 
 
 def filename_option(help_: str, *aliases: str) -> Any:

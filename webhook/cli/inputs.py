@@ -16,7 +16,7 @@ from webhook.audit.adjusted_view import with_namespace_labels
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SkippedDocument, SourceObject, document_files, read_content
 from webhook.cache.bundled_files import bundled_folder, shown_name
-from webhook.cache.snapshot import DEMO, collect_snapshot, read_schedulers, read_snapshot
+from webhook.cache.snapshot import collect_snapshot, read_schedulers, read_snapshot
 from webhook.cli.cluster_access import DEFAULT_ACCESS, LIVE, ClusterFlags, open_live_cluster, reject_access_flags
 from webhook.cli.output import EXIT_INVALID_INPUT, exit_with_error, print_note
 from webhook.documents.document import POLICY_BOUNDS
@@ -31,6 +31,7 @@ from webhook.policy.loader import LoadResult, load_policies
 from webhook.policy.policy_set import PolicySet, halt_rollouts
 from webhook.report.text import pluralize, sanitize
 from webhook.server.policy_sources import LastLoaded, combine_sources
+from webhook.well_known import DEMO
 
 if TYPE_CHECKING:
     from webhook.audit.cluster_reader import ClusterReader

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from webhook.cache.snapshot import DEMO
 from webhook.cli.cluster_access import LIVE
 from webhook.cli.flags import is_written
 from webhook.cli.output import exit_with_error, print_note
@@ -20,6 +19,7 @@ from webhook.policy.validation import validate_document
 from webhook.policy.written.values import SpecModel
 from webhook.report.code_pages import is_documented
 from webhook.report.text import sanitize
+from webhook.well_known import DEMO
 
 READS_POLICY_FILES = frozenset({"test", "policy lint"})
 """Commands that read the policies of the file unless files are named: they have no --policies."""

@@ -115,7 +115,7 @@ def audit_findings_line(summary: CheckSummary) -> str:
     """Return the number of notes, the findings in audit mode; "" if there are none."""
     if not summary.audit_findings:
         return ""
-    return f"{pluralize(summary.audit_findings, 'note')}; -v shows them."
+    return f"{pluralize(summary.audit_findings, 'note')}; -v shows {'it' if summary.audit_findings == 1 else 'them'}."
 
 
 def unknown_outcomes_lines(results: Iterable[CheckResult]) -> Iterator[str]:

@@ -92,8 +92,9 @@ def reason_document(reason: str) -> dict[str, str]:
 
 
 def code_list() -> list[str]:
-    """Return every code with its title."""
-    return [f"{code}  {page.title}" for code, page in CODES.items()]
+    """Return every code with its title, then every reason with its sentence."""
+    reasons = [f"{reason}  {sentence}" for reason, (sentence, _) in REASON_TEXTS.items()]
+    return [*(f"{code}  {page.title}" for code, page in CODES.items()), "", *reasons]
 
 
 def closest_code(code: str) -> str:

@@ -33,6 +33,7 @@ from webhook.report.text import LABELS, STYLES, format_gpus, format_percent, plu
 from webhook.report.utilization import ClusterUtilization, idle_money_text, priced_share_text, utilization_caveats
 from webhook.report.workload_report import workload_columns
 from webhook.report.workloads import WorkloadReport
+from webhook.well_known import DEMO
 
 MAX_NODES = 200
 MAX_FINDINGS = 1000
@@ -195,10 +196,16 @@ def jinja_environment() -> Environment:
         "rate": product_price_text,
         "priced_share": priced_share_text,
         "idle_money": idle_money_text,
+        "cluster": cluster_title,
         "lines": escape_lines,
         "verbatim": escape,
     }
     return environment
+
+
+def cluster_title(name: str) -> str:
+    """Return the name of a cluster; of the example one, also that it is an example."""
+    return f"{name} (example cluster, not yours)" if name == DEMO else name
 
 
 def escape_lines(text: str) -> Markup:

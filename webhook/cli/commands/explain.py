@@ -47,6 +47,7 @@ from webhook.model.codes import CODES
 from webhook.model.pods import DEFAULT_NAMESPACE
 from webhook.report.check import check_document
 from webhook.report.code_pages import (
+    REASON_TEXTS,
     closest_code,
     code_document,
     code_list,
@@ -68,6 +69,7 @@ ExplainedThings = Annotated[
         "A finding code, for example GPU-L102, or a reason, for example MultipleGPUs; with --cluster a pod, also as "
         "NAMESPACE/POD, or one of the pods of a workload: deployment/serve; or files with objects.",
         "CODE|REASON|POD|KIND/NAME|FILE|DIR|-",
+        (*CODES, *REASON_TEXTS),
     ),
 ]
 ExplainCluster = Annotated[
