@@ -35,6 +35,11 @@ def choices(*some: Json) -> Json:
     return {"name": "g", "firstAvailable": list(some)}
 
 
+def configured(*requests: str, **opaque: Any) -> Json:
+    """Return a claim with a configuration of requests."""
+    return claim(exactly(), config=[{"requests": list(requests)} | ({"opaque": opaque} if opaque else {})])
+
+
 def selected_by(expression: str) -> Json:
     """Return a claim with a selector."""
     return claim(exactly(selectors=[{"cel": {"expression": expression}}]))
@@ -134,6 +139,50 @@ REJECTED: dict[str, tuple[Json, str]] = {
         claim(exactly(), constraints=[{"matchAttribute": "numaNode"}]),
         "constraints[0].matchAttribute: {}Invalid value",
     ),
+    "a constraint on one request twice": (
+        claim(exactly(), constraints=[{"requests": ["g", "g"], "matchAttribute": "a/b"}]),
+        'constraints[0].requests[1]: {}Duplicate value: "g"',
+    ),
+    "33 constraints": (
+        claim(exactly(), constraints=[{"matchAttribute": "a/b"}] * 33),
+        "devices.constraints: {}Too many: 33",
+    ),
+    "an amount beside the requests of capacity": (
+        claim(exactly(capacity={"memory": "10Gi"})),
+        "exactly.capacity.memory: must be in capacity.requests: kubectl rejects it here. "
+        "Write capacity: {{requests: {{memory: 10Gi}}}}",
+    ),
+    "an amount of a choice beside the requests of capacity": (
+        claim(choices({"name": "a", **GPU, "capacity": {"memory": "10Gi"}})),
+        "firstAvailable[0].capacity.memory: must be in capacity.requests",
+    ),
+    "a configuration of nothing": (configured(), "config[0].opaque: {}Required value"),
+    "a configuration of a request that does not exist": (
+        configured("h", driver="a.b", parameters={}),
+        "config[0].requests[0]: {}Invalid value",
+    ),
+    "a configuration of no driver": (configured(parameters={}), "config[0].opaque.driver: {}Required value"),
+    "a configuration of a driver with a long name": (
+        configured(driver="a" * 64, parameters={}),
+        "config[0].opaque.driver: {}Too long",
+    ),
+    "a configuration of a driver with a space": (
+        configured(driver="a b", parameters={}),
+        "config[0].opaque.driver: {}Invalid value",
+    ),
+    "a configuration without parameters": (configured(driver="a.b"), "config[0].opaque.parameters: {}Required value"),
+    "parameters that are a text": (
+        configured(driver="a.b", parameters="x"),
+        "config[0].opaque.parameters: {}Invalid value: must be a valid JSON",
+    ),
+    "parameters that are too long": (
+        configured(driver="a.b", parameters={"a": "x" * 10240}),
+        "config[0].opaque.parameters: {}Too long",
+    ),
+    "a claim in upper case": (
+        claim() | {"metadata": {"name": "A", "namespace": "team"}},
+        "metadata.name: {}Invalid value",
+    ),
     "a toleration of every value that has one": (
         claim(exactly(tolerations=[{"key": "a", "operator": "Exists", "value": "x"}])),
         'tolerations[0].value: {}Invalid value: "x": must be empty for operator `Exists`',
@@ -172,6 +221,9 @@ ACCEPTED: dict[str, Json] = {
     "choices": claim(choices({"name": "a", **GPU}, {"name": "b", "count": 2, **GPU})),
     "all devices": claim(exactly(allocationMode="All")),
     "no requests": claim(),
+    "both attributes of a constraint: the API server stores it, and the scheduler reads the first": claim(
+        exactly(), constraints=[{"matchAttribute": "a/b", "distinctAttribute": "a/c"}]
+    ),
     "a null is absent": claim(exactly(count=None, selectors=None)),
     "a constraint on a choice": claim(
         choices({"name": "a", **GPU}), constraints=[{"requests": ["g/a"], "distinctAttribute": "a.b/c"}]
@@ -202,29 +254,88 @@ def test_a_claim_that_the_api_server_accepts_is_evaluated(data: Json, cluster: E
     assert not evaluate_data(data, cluster).invalid
 
 
-ABSENT = 'spec.containers[0].resources.claims[0]: {}Not found: "b": must be one of the names in pod.spec.resourceClaims'
-WRONG_PODS: dict[str, tuple[list[Json], str]] = {
-    "another claim is declared": ([{"name": "c", "resourceClaimName": "c"}], f"{ABSENT}: c"),
-    "no claim is declared": ([], f"{ABSENT} which is empty"),
+def pod_with(*claims: Any, used: Any = ({"name": "b"},), **spec: Any) -> Json:
+    """Return a pod that declares claims, and whose container uses some."""
+    container = {"name": "main", "image": "a", "resources": {"claims": list(used)}}
+    fields = {"containers": [container], "resourceClaims": list(claims)} | spec
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": fields}
+
+
+def named(name: Any = "b", **source: Any) -> Json:
+    """Return a claim of a pod, of a template if no source is given."""
+    return {"name": name, **(source or {"resourceClaimTemplateName": "t"})}
+
+
+USED = "spec.containers[0].resources.claims"
+ABSENT = f'{USED}[0]: {{}}Not found: "b": must be one of the names in pod.spec.resourceClaims'
+SOURCES = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
+WRONG_PODS: dict[str, tuple[Json, str]] = {
+    "another claim is declared": (pod_with(named("c")), f"{ABSENT}: c"),
+    "no claim is declared": (pod_with(), f"{ABSENT} which is empty"),
     "a claim with two sources": (
-        [{"name": "b", "resourceClaimName": "c", "resourceClaimTemplateName": "t"}],
+        pod_with(named(resourceClaimName="c", resourceClaimTemplateName="t")),
         "spec.resourceClaims[0]: {}Invalid value: at most one of",
     ),
-}
+    "a claim with no source": (pod_with({"name": "b"}), f"spec.resourceClaims[0]: {{}}Invalid value: {SOURCES}"),
+    "a source of Kubernetes 1.30": (
+        pod_with(named(source={"resourceClaimTemplateName": "t"})),
+        f"spec.resourceClaims[0]: {{}}Invalid value: {SOURCES}, beside name: Kubernetes 1.31 removed source",
+    ),
+    "a claim without a name": (pod_with({"resourceClaimName": "c"}), "spec.resourceClaims[0].name: {}Required value"),
+    "two claims of one name": (pod_with(named(), named()), 'spec.resourceClaims[1].name: {}Duplicate value: "b"'),
+    "a name with a dot": (pod_with(named("b.c")), "spec.resourceClaims[0].name: {}Invalid value"),
+    "a template in upper case": (
+        pod_with(named(resourceClaimTemplateName="T")),
+        "spec.resourceClaims[0].resourceClaimTemplateName: {}Invalid value",
+    ),
+    "an empty name of a claim": (
+        pod_with(named(resourceClaimName="")), "spec.resourceClaims[0].resourceClaimName: {}Invalid value",
+    ),
+    "a container that names a choice": (
+        pod_with(named(), used=[{"name": "b", "request": "gpu/small"}]), f"{USED}[0].request: {{}}Invalid value",
+    ),
+    "a container that uses a claim twice": (
+        pod_with(named(), used=[{"name": "b"}, {"name": "b"}]), f'{USED}[1]: {{}}Duplicate value: "b"',
+    ),
+    "a container that uses a request twice": (
+        pod_with(named(), used=[{"name": "b", "request": "g"}] * 2), f'{USED}[1]: {{}}Duplicate value: "b/g"',
+    ),
+    "a container that uses a request, and all of them": (
+        pod_with(named(), used=[{"name": "b", "request": "g"}, {"name": "b"}]), f'{USED}[1]: {{}}Duplicate value: "b"',
+    ),
+    "a container that names no claim": (pod_with(named(), used=[{"request": "g"}]), f"{USED}[0]: {{}}Required value"),
+    "a container with the bare name of a claim": (
+        pod_with(named(), used=["b"]), f"{USED}[0]: {{}}Invalid value: \"b\": must be a map",
+    ),
+    "a pod that uses claims for all containers": (
+        pod_with(named(), resources={"claims": [{"name": "b"}]}), "spec.resources.claims: {}Forbidden",
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("claims", "sentence"), WRONG_PODS.values(), ids=WRONG_PODS)
+@pytest.mark.parametrize(("pod", "sentence"), WRONG_PODS.values(), ids=WRONG_PODS)
 def test_a_pod_whose_claims_the_api_server_rejects_is_invalid(
-    claims: list[Json], sentence: str, cluster: EvaluationContext
+    pod: Json, sentence: str, cluster: EvaluationContext
 ) -> None:
-    container = {"name": "main", "image": "a", "resources": {"claims": [{"name": "b"}]}}
-    spec = {"containers": [container], "resourceClaims": claims}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
-    deployment = {**pod, "apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"spec": spec}}}
+    deployment = {**pod, "apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": {"spec": pod["spec"]}}}
     for data in (pod, deployment):
         result = evaluate_data(data, cluster)
         assert result.invalid
         assert sentence.format("the API server rejects it: ") in result.reason
+
+
+RIGHT_PODS: dict[str, Json] = {
+    "a claim": pod_with(named(resourceClaimName="c")),
+    "two requests of a claim": pod_with(named(), used=[{"name": "b", "request": "g"}, {"name": "b", "request": "h"}]),
+    "a null source is absent": pod_with(named(resourceClaimName=None, resourceClaimTemplateName="t")),
+    "claims that begin alike": pod_with(named(), named("b-c"), used=[{"name": "b-c", "request": "g"}, {"name": "b"}]),
+    "an empty request": pod_with(named(), used=[{"name": "b", "request": ""}]),
+}
+
+
+@pytest.mark.parametrize("pod", RIGHT_PODS.values(), ids=RIGHT_PODS)
+def test_a_pod_whose_claims_the_api_server_accepts_is_evaluated(pod: Json, cluster: EvaluationContext) -> None:
+    assert not evaluate_data(pod, cluster).invalid
 
 
 MISWRITTEN: dict[str, tuple[dict[str, str], str]] = {

@@ -67,9 +67,10 @@ def test_devices_are_explained(objects: list[Json], devices: list[str]) -> None:
     assert devices_of(objects, *CLUSTER) == devices
 
 
+UNKNOWN = pod_with_claim().spec(resourceClaims=[{"name": "gpu", "resourceClaimName": "unknown"}])
 OUTCOMES: dict[str, tuple[list[Json], list[Json], str]] = {
     "a template that is not known": ([NAMED.build()], CLUSTER, "it is not known what its claims request: gpu"),
-    "a claim that is not known": ([pod_with_claim().build()], CLUSTER, "it is not known what its claims request: gpu"),
+    "a claim that is not known": ([UNKNOWN.build()], CLUSTER, "it is not known what its claims request: gpu"),
     "a cluster without devices": ([NAMED.build()], [], "it is not known what its claims request: gpu"),
     "a known template": (
         [NAMED.build(), template(request())],

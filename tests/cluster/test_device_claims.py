@@ -19,7 +19,7 @@ import pytest
 
 from tests.audit.test_claim_validation import ACCEPTED as ACCEPTED_CLAIMS
 from tests.audit.test_claim_validation import REJECTED as REJECTED_CLAIMS
-from tests.audit.test_claim_validation import VERSIONS
+from tests.audit.test_claim_validation import RIGHT_PODS, VERSIONS, WRONG_PODS
 from tests.audit.test_pod_placement import nodes as nodes_of_placement
 from tests.audit.test_pod_placement import place_pod
 from tests.builders import Json, make_node, make_pod
@@ -522,11 +522,23 @@ def test_the_api_server_stores_claims_as_check_reads_them(data: Json, plane: Pla
     assert _choices_of(stored) == _choices_of(data)
 
 
+@pytest.mark.parametrize("pod", [pod for pod, _ in WRONG_PODS.values()], ids=WRONG_PODS)
+def test_the_api_server_rejects_claims_of_pods_as_check_does(pod: Json, plane: Plane, namespace: str) -> None:
+    with pytest.raises(RefusedError) as refused:
+        _create_dry(pod, plane, namespace)
+    assert refused.value.status in (400, 422)
+
+
+@pytest.mark.parametrize("pod", RIGHT_PODS.values(), ids=RIGHT_PODS)
+def test_the_api_server_stores_pods_whose_claims_check_accepts(pod: Json, plane: Plane, namespace: str) -> None:
+    assert _create_dry(pod, plane, namespace)["kind"] == "Pod"
+
+
 def _create_dry(data: Json, plane: Plane, namespace: str) -> Json:
-    """Return a claim or template as the API server would store it if kubectl sent it."""
+    """Return a claim, template or pod as the API server would store it if kubectl sent it."""
     version, kind = data["apiVersion"], f"{data['kind'].lower()}s"
     named = data | {"metadata": data["metadata"] | {"namespace": namespace}}
-    path = f"/apis/{version}/namespaces/{namespace}/{kind}"
+    path = f"/{'apis' if '/' in version else 'api'}/{version}/namespaces/{namespace}/{kind}"
     return plane.api.create(path, named, dryRun="All", fieldValidation="Strict")
 
 

@@ -1,49 +1,41 @@
 """Check objects of files by rules of the API server itself: what it rejects never reaches the cluster.
 
-A pod whose GPU amounts are wrong is left to the finding that policies report for it.
+A pod whose GPU amounts are wrong is left to the finding that policies report for it. Amounts that a file writes as null
+are reported here, because nothing else shows them: the API server reads null as zero, stores "0", and so does
+everything that reads a pod.
 
 Source: `pkg/apis/core/validation`, and the strict field validation that kubectl asks for, which rejects unknown fields.
-
-Amounts that a file writes as null, which Kubernetes reads unlike all other nulls: as zero.
-
-Nothing else here shows them: the API server stores "0", and so does everything that reads a pod.
-
-Find what the API server rejects in resource claims whose fields have the right types.
-
-Access for administration is left to the review, which reports it as a finding.
-Source: `pkg/apis/resource/validation/validation.go` of Kubernetes 1.36.3.
 """
 
 from __future__ import annotations
 
-import re
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
+from webhook.audit.claim_validation import (
+    CONTAINER_LISTS,
+    NAME_A_CLASS,
+    REQUIRED_VALUE,
+    find_claim_errors,
+    find_name_errors,
+    find_pod_claim_errors,
+    maps_in,
+)
 from webhook.audit.object_files import SourceObject
 from webhook.engine.limitrange.validation import InvalidAmount, find_invalid_amounts
-from webhook.engine.linting.objects import ObjectError, invalid_value
 from webhook.engine.templates import MAX_PODS, PodTemplate, invalid_counts
 from webhook.errors import ReviewError, quote_text
 from webhook.model.api_struct import describe_mismatch
-from webhook.model.cel.cel_errors import UnmodeledExpressionError
 from webhook.model.claims import (
     CLAIM_KINDS,
     CLAIM_VERSIONS,
-    ClaimRequest,
-    ClaimSpec,
-    DeviceConstraint,
-    DeviceRequest,
-    DeviceSelector,
     ResourceClaim,
     with_requests_of_v1,
 )
 from webhook.model.defaulting import apply_defaults
-from webhook.model.dra.device_selectors import SelectorCompileError, compile_device_selector
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath, format_path, map_at
 from webhook.model.findings import Finding
@@ -52,7 +44,7 @@ from webhook.model.limit_ranges import NO_LIMIT_RANGES, NamespaceLimitRanges
 from webhook.model.pod_fields import CLAIM_FIELDS, WrongField, find_wrong_fields
 from webhook.model.pod_resources import find_unreadable_amounts
 from webhook.model.pods import Pod, without_nulls
-from webhook.model.quantity import parse_nano_or_none, suggest_quantity
+from webhook.model.quantity import suggest_quantity
 from webhook.report.results import CheckResult, CheckVerdict, LocatedFinding, decision_verdict
 from webhook.well_known import Json
 
@@ -62,7 +54,6 @@ KUBERNETES_GROUPS = ("", "apps", "batch")
 Locate = Callable[[FieldPath], FieldPath]
 """Maps the path of a pod's field to the path in the object that contains the pod."""
 
-_CONTAINER_LISTS = ("containers", "initContainers", "ephemeralContainers")
 _RESOURCE_FIELDS = ("limits", "requests", "claims")
 _EXACT_FIELDS = CLAIM_FIELDS["ExactDeviceRequest"].keys() - CLAIM_FIELDS["DeviceSubRequest"].keys()
 _UNKNOWN_FIELD = "must be a known field: kubectl rejects it, and other clients drop it"
@@ -99,31 +90,8 @@ def check_fields(group: str, data: Any, locate: Locate = tuple) -> None:
         return
     for wrong in find_wrong_fields(data):
         _reject_wrong_field(wrong, locate)
-    for error in _errors_of_pod_claims(data):
+    for error in find_pod_claim_errors(data):
         _reject(locate(error.path), f"the API server rejects it: {error.message}")
-
-
-def _errors_of_pod_claims(data: Any) -> Iterator[ObjectError]:
-    """Yield a claim of a pod with two sources, and a claim of a container that the pod does not declare."""
-    claims = _maps_in(map_at(data, "spec").get("resourceClaims"))
-    for index, claim in claims:
-        if claim.get("resourceClaimName") and claim.get("resourceClaimTemplateName"):
-            message = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
-            yield ObjectError(("spec", "resourceClaims", index), f"Invalid value: {message}")
-    names = [str(claim.get("name")) for _, claim in claims]
-    for kind in _CONTAINER_LISTS:
-        for index, container in _maps_in(map_at(data, "spec").get(kind)):
-            for place, claim in _maps_in(map_at(container, "resources").get("claims")):
-                if claim.get("name") and claim["name"] not in names:
-                    path = ("spec", kind, index, "resources", "claims", place)
-                    known = f": {', '.join(names)}" if names else " which is empty"
-                    message = f'Not found: "{claim["name"]}": must be one of the names in pod.spec.resourceClaims'
-                    yield ObjectError(path, message + known)
-
-
-def _maps_in(members: Any) -> list[tuple[int, Json]]:
-    found = enumerate(members) if isinstance(members, list) else ()
-    return [(index, one) for index, one in found if isinstance(one, dict)]
 
 
 def check_counts(data: Any, template: PodTemplate) -> None:
@@ -152,6 +120,8 @@ def check_claim(data: Json) -> None:
     except msgspec.ValidationError as error:
         mismatch = describe_mismatch(str(error), read)
         raise ReviewError(mismatch.sentence, mismatch.path) from None
+    for wrong in find_name_errors(read):
+        _reject(wrong.path, f"the API server rejects it: {wrong.message}")
     spec = claim.spec if isinstance(claim, ResourceClaim) else claim.spec.spec
     for wrong in find_claim_errors(spec, map_at(read, *path)):
         is_unnamed_class = wrong.path[-1] == "deviceClassName" and wrong.message == REQUIRED_VALUE
@@ -160,17 +130,32 @@ def check_claim(data: Json) -> None:
 
 
 def _reject_flat_requests(data: Json, path: tuple[str, ...]) -> None:
-    """Raise ReviewError for the first field of a request, or of a choice, that only exactly has since v1beta2."""
+    """Raise ReviewError for the first field of a request, or of a choice, that belongs into another field of it.
+
+    Since v1beta2, only exactly has those of a request. Amounts of capacity are in its requests.
+    """
     requests = map_at(data, *path).get("requests")
     for index, one in enumerate(requests if isinstance(requests, list) else ()):
         for key in map_at(one):
             if key in CLAIM_FIELDS["ExactDeviceRequest"]:
                 must = "must be in exactly: kubectl rejects it here"
                 _reject((*path, "requests", index, key), must, "Write exactly: {deviceClassName: ...}")
-        for place, choice in _maps_in(map_at(one).get("firstAvailable")):
+        for place, choice in maps_in(map_at(one).get("firstAvailable")):
             for key in sorted(_EXACT_FIELDS.intersection(choice)):
                 where: FieldPath = (*path, "requests", index, "firstAvailable", place, key)
                 _reject(where, _UNKNOWN_FIELD, "Only exactly has it: write the request with exactly, or remove it")
+            _reject_flat_amounts(choice, (*path, "requests", index, "firstAvailable", place))
+        _reject_flat_amounts(map_at(one, "exactly"), (*path, "requests", index, "exactly"))
+
+
+def _reject_flat_amounts(request: Json, path: FieldPath) -> None:
+    for key, amount in map_at(request, "capacity").items():
+        if key not in CLAIM_FIELDS["CapacityRequirements"] and not isinstance(amount, dict):
+            must, fix = (
+                "must be in capacity.requests: kubectl rejects it here",
+                f"Write capacity: {{requests: {{{key}: {amount}}}}}",
+            )
+            _reject((*path, "capacity", key), must, fix)
 
 
 def _reject_wrong_field(wrong: WrongField, locate: Locate = tuple) -> None:
@@ -199,7 +184,7 @@ def _invalid_amounts(pod: Pod, ranges: NamespaceLimitRanges) -> Iterator[Invalid
 
 
 def _misspelled_resource_fields(data: Any) -> Iterator[FieldPath]:
-    for kind in _CONTAINER_LISTS:
+    for kind in CONTAINER_LISTS:
         containers = map_at(data, "spec").get(kind)
         for index, one in enumerate(containers if isinstance(containers, list) else ()):
             for key in map_at(one, "resources"):
@@ -265,117 +250,3 @@ def _nulls_beside(path: FieldPath, nulls: Iterable[FieldPath]) -> list[FieldPath
 def _null_finding(path: FieldPath, source: SourceObject) -> LocatedFinding:
     fix = 'Write the amount, or "0"; remove the line to leave the amount out.'
     return LocatedFinding(Finding("GPU-L107", PolicyMode.WARN, path, NULL_IS_ZERO, fix), source.locate(path), None)
-
-
-REQUIRED_VALUE = "Required value"
-NAME_A_CLASS = "Write the name of a device class: the request names none"
-
-MAX_REQUESTS, MAX_CHOICES, MAX_SELECTORS = 32, 8, 32
-
-_LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
-_REQUEST_NAME = re.compile(_LABEL)
-_CLASS_NAME = re.compile(rf"(?=.{{1,253}}$){_LABEL}(\.{_LABEL})*")
-_NOT_A_REQUEST = "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
-_ONE_OF = "exactly one of `exactly` or `firstAvailable` is required"
-
-
-def find_claim_errors(spec: ClaimSpec, written: Json) -> Iterator[ObjectError]:
-    """Yield every error of a claim's specification.
-
-    Args:
-        spec: The specification.
-        written: Its plain data, which says what is written and what is a default.
-    """
-    devices: FieldPath = ("devices",)
-    requests = spec.devices.requests
-    yield from _set_errors([one.name for one in requests], MAX_REQUESTS, (*devices, "requests"))
-    for index, request in enumerate(requests):
-        plain = written["devices"]["requests"][index]
-        yield from _request_errors(request, plain, (*devices, "requests", index))
-    names = {one.name for one in requests}
-    names |= {f"{one.name}/{choice.name}" for one in requests for choice in one.first_available}
-    for index, constraint in enumerate(spec.devices.constraints):
-        yield from _constraint_errors(constraint, names, (*devices, "constraints", index))
-
-
-def _set_errors(names: Sequence[str], most: int, path: FieldPath) -> Iterator[ObjectError]:
-    if len(names) > most:
-        yield ObjectError(path, f"Too many: {len(names)}: must have at most {most} items")
-    for name, count in Counter(names).items():
-        if count > 1:
-            yield ObjectError((*path, len(names) - 1 - names[::-1].index(name)), f'Duplicate value: "{name}"')
-
-
-def _request_errors(request: ClaimRequest, written: Json, path: FieldPath) -> Iterator[ObjectError]:
-    yield from _name_errors(request.name, (*path, "name"))
-    if bool(request.first_available) == (request.exactly is not None):
-        more = ", but multiple fields are set" if request.exactly is not None else ""
-        yield ObjectError(path, f"{'Invalid' if more else 'Required'} value: {_ONE_OF}{more}")
-        return
-    if request.exactly is not None:
-        yield from _device_errors(request.exactly, written["exactly"], (*path, "exactly"))
-    yield from _set_errors([one.name for one in request.first_available], MAX_CHOICES, (*path, "firstAvailable"))
-    for place, choice in enumerate(request.first_available):
-        where = (*path, "firstAvailable", place)
-        yield from _name_errors(choice.name, (*where, "name"))
-        yield from _device_errors(choice, written["firstAvailable"][place], where)
-
-
-def _device_errors(request: DeviceRequest, written: Json, path: FieldPath) -> Iterator[ObjectError]:
-    name, count = request.device_class_name, written.get("count", 0)
-    if not name:
-        yield ObjectError((*path, "deviceClassName"), REQUIRED_VALUE)
-    elif not _CLASS_NAME.fullmatch(name):
-        yield invalid_value((*path, "deviceClassName"), name, "must be the name of an object, in lower case")
-    if len(request.selectors) > MAX_SELECTORS:
-        yield ObjectError(
-            (*path, "selectors"), f"Too many: {len(request.selectors)}: must have at most {MAX_SELECTORS}"
-        )
-    yield from _selector_errors(request.selectors, (*path, "selectors"))
-    for index, toleration in enumerate(request.tolerations):
-        if toleration.operator == "Exists" and toleration.value:
-            where = (*path, "tolerations", index, "value")
-            yield invalid_value(where, toleration.value, "must be empty for operator `Exists`")
-    if request.allocation_mode == "All" and count:
-        yield invalid_value((*path, "count"), count, "must not be specified when allocationMode is 'All'")
-    elif count < 0:
-        yield invalid_value((*path, "count"), count, "must be greater than zero")
-    yield from _amount_errors(request.capacity.requests.items(), (*path, "capacity", "requests"))
-
-
-def _selector_errors(selectors: Sequence[DeviceSelector], path: FieldPath) -> Iterator[ObjectError]:
-    """Yield the selectors that do not compile; those that are not evaluated here may compile."""
-    for index, selector in enumerate(selectors[:MAX_SELECTORS]):
-        try:
-            compile_device_selector(selector.cel.expression)
-        except SelectorCompileError as error:
-            place = f"at {error.place_in(selector.cel.expression)}: " if error.offset else ""
-            yield ObjectError((*path, index, "cel", "expression"), f"Invalid value: {place}{error.reason}")
-        except UnmodeledExpressionError:
-            continue
-
-
-def _amount_errors(amounts: Iterable[tuple[str, Any]], path: FieldPath) -> Iterator[ObjectError]:
-    for name, amount in amounts:
-        if parse_nano_or_none(amount) is None:
-            yield invalid_value((*path, name), amount, "must be a quantity")
-
-
-def _name_errors(name: str, path: FieldPath) -> Iterator[ObjectError]:
-    if not name:
-        yield ObjectError(path, REQUIRED_VALUE)
-    elif not _REQUEST_NAME.fullmatch(name):
-        yield invalid_value(path, name, "must be lower-case letters, digits and '-', at most 63")
-
-
-def _constraint_errors(constraint: DeviceConstraint, names: set[str], path: FieldPath) -> Iterator[ObjectError]:
-    for place, name in enumerate(constraint.requests):
-        if name not in names:
-            yield invalid_value((*path, "requests", place), name, _NOT_A_REQUEST)
-    attributes = {"matchAttribute": constraint.match_attribute, "distinctAttribute": constraint.distinct_attribute}
-    found = {key: value for key, value in attributes.items() if value is not None}
-    if len(found) != 1:
-        yield ObjectError(path, 'Required value: exactly one of "matchAttribute" or "distinctAttribute" is required')
-    for key, value in found.items():
-        if value.count("/") != 1 or not all(value.split("/")):
-            yield invalid_value((*path, key), value, "must be a domain and a name separated by '/'")
