@@ -28,6 +28,7 @@ from webhook.audit.admission import admitted_pods
 from webhook.audit.evaluate import EvaluationContext
 from webhook.audit.object_files import SourceObject, parse_objects
 from webhook.audit.pod_placement import node_filter_reasons, place_pods
+from webhook.cache.placement_input import PlacementInput
 from webhook.model.dra.device_view import DeviceKind
 from webhook.model.pods import parse_pod
 from webhook.placement.fragmentation.strategies import ScoringStrategy
@@ -46,10 +47,15 @@ def place_pod(item: Json, *objects: Json, policies: str = "", knows_claims: bool
         unknown = view.devices._replace(claims={}, allocated={}, knows_claims=False, unlisted=unlisted)
         view = view.with_devices(unknown)
     context = EvaluationContext(policies_of(*([policies] if policies else [])), view, NOW)
-    entries = [each for each in parse_objects("x.json", orjson.dumps(item)) if isinstance(each, SourceObject)]
     placement = msgspec.structs.replace(placement_input(*objects), devices=view.devices)
-    (found,) = place_pods(entries, context, placement, ScoringStrategy.TAB, FillOrder.PACK)
+    (found,) = place_all(item, context, placement)
     return found
+
+
+def place_all(item: Json, context: EvaluationContext, placement: PlacementInput) -> list[PlacementResult]:
+    """Place the pods of each template of an object."""
+    entries = [each for each in parse_objects("x.json", orjson.dumps(item)) if isinstance(each, SourceObject)]
+    return list(place_pods(entries, context, placement, ScoringStrategy.TAB, FillOrder.PACK))
 
 
 def nodes(found: PlacementResult) -> list[str]:
@@ -466,6 +472,22 @@ def test_older_pods_got_their_gpus_first_in_any_order_of_input(single: object, p
     answers = [place_pod(make_pod().gpus(5).build(), *node, *order).feasible[0].links for order in (pods, pods[::-1])]
 
     assert [list(links.gpus) for links in answers if links] == [gpus, gpus]
+
+
+def test_pods_of_several_templates_are_told_apart() -> None:
+    groups = [{"groupName": name, "template": {"spec": make_pod().gpus(1).build()["spec"]}} for name in "ab"]
+    cluster = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "r", "namespace": "team"}}
+    item = cluster | {"spec": {"workerGroupSpecs": groups}}
+    context = EvaluationContext(policies_of(), view_of(gpu_node("a")), NOW)
+
+    found = place_all(item, context, placement_input(gpu_node("a")))
+
+    paths = ["spec.workerGroupSpecs[0].template", "spec.workerGroupSpecs[1].template"]
+    assert [placement_document(each)["template"] for each in found] == paths
+    assert [placement_lines(each)[0].partition("   ")[0] for each in found] == [
+        f"Pod team/r-* of {one}" for one in paths
+    ]
+    assert placement_document(place_pod(deployment(2, make_pod().gpus(1).build()), gpu_node("a")))["template"] == ""
 
 
 ELIGIBLE_NODES: dict[str, tuple[Json, list[str], int]] = {

@@ -517,7 +517,7 @@ def test_place_shows_how_many_replicas_a_quota_admits(
 
     assert orjson.loads(run.out)["pods"][0]["admitted"] == admitted
     assert run.code == code
-    assert ("Quotas admit 4 of 5 replicas now." in table) is bool(code)
+    assert ("Quotas admit 4 of 5 replicas with this request now." in table) is bool(code)
 
 
 def gpu_deployment(name: bytes, replicas: int) -> bytes:

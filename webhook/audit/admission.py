@@ -24,7 +24,7 @@ from webhook.errors import ReviewError
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import KeepReason
-from webhook.model.field_paths import map_at
+from webhook.model.field_paths import format_path, map_at
 from webhook.model.node_masks import bit_positions
 from webhook.model.pods import Pod, parse_pod
 from webhook.report.object_diff import apply_json_patch
@@ -75,6 +75,7 @@ class AdmittedPod(NamedTuple):
         admitted: How many of them quotas admit, one after another.
         view: The cluster after these were created.
         admit_more: Admits some more in the given state of the cluster, as the webhook would.
+        template: The path of its template, if its workload has others; else "".
     """
 
     checked: CheckResult
@@ -84,6 +85,7 @@ class AdmittedPod(NamedTuple):
     admitted: int
     view: ClusterView
     admit_more: Callable[[ClusterView, int], AdmittedPod]
+    template: str = ""
 
 
 def admitted_pods(source: SourceObject, context: EvaluationContext) -> Iterator[AdmittedPod]:
@@ -100,14 +102,15 @@ def admitted_pods(source: SourceObject, context: EvaluationContext) -> Iterator[
     if checked.decision.patch:  # its queue charges the changed templates, and its pods are made from them
         request = build_admission_request(apply_json_patch(checked.stored, checked.decision.patch), context)
     workload = checked.name if created is source else checked.name.removesuffix(f"-{ANY_RUN}")
-    for template, pod_request, _ in pods_of_workload(request, context.policies, context.view):
+    templates = list(pods_of_workload(request, context.policies, context.view))
+    for template, pod_request, _ in templates:
         name = f"{workload.removesuffix('-*')}-*"
         pod_source = SourceObject(pod_request.load_object(), source.document, source.prefix)
         nodes = daemon_set_nodes(template.pod, context.view.fleet) if is_of_daemon_set(template) else None
         owned = OwnedPod(nodes, claims_of_first_pod(created.data, template))
         admitted = _admit_pod(owned, pod_source, pod_request, template.replicas, context, name)
         context = msgspec.structs.replace(context, view=admitted.view)
-        yield admitted
+        yield admitted._replace(template=format_path(template.path)) if len(templates) > 1 else admitted
 
 
 def _as_created_job(source: SourceObject) -> SourceObject:

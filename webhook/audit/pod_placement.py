@@ -302,4 +302,5 @@ def _place_pod(
             *filter(None, (rules.unmodeled,)),
         ),
         keep_reason=checked.decision.keep_reason,
+        template=admitted.template,
     )

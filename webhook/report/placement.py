@@ -55,6 +55,7 @@ class PlacementResult(msgspec.Struct, frozen=True):
 
     Attributes:
         title: Kind, namespace and name.
+        template: The path of its template, if its workload has others; else "".
         denied: Codes for which the webhook would deny it.
         request: What it requests after admission.
         feasible: The nodes that fit, the best first.
@@ -85,6 +86,7 @@ class PlacementResult(msgspec.Struct, frozen=True):
     on_each_node: bool = False
     unevaluated: tuple[str, ...] = ()
     keep_reason: str = ""
+    template: str = ""
 
     def node_name(self, node: int) -> str:
         """Return the name of a node."""
@@ -115,8 +117,9 @@ def placement_lines(placed: PlacementResult, paint: Paint = without_style) -> li
     """Return the answer, then every node, then the nearest fit."""
     rows = [PlacementRow(placed, each.node, each) for each in placed.feasible]
     rows += [PlacementRow(placed, node, reasons=reasons) for node, reasons in placed.reasons.items()]
+    template = f" of {sanitize(placed.template)}" if placed.template else ""
     lines = [
-        f"{sanitize(placed.title)}   requests {_request_text(placed.request)}",
+        f"{sanitize(placed.title)}{template}   requests {_request_text(placed.request)}",
         f"  {_placement_answer(placed, paint)}",
     ]
     if placed.gang and placed.feasible:
@@ -237,6 +240,7 @@ def placement_document(placed: PlacementResult) -> dict[str, Any]:
     nearest = placed.nearest
     return {
         "object": placed.title,
+        "template": placed.template,
         "denied": placed.denied,
         "resource": placed.request.resource,
         "count": placed.request.count,
