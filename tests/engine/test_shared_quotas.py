@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.builders import Json, PodMaker, make_namespace, make_node, make_pod
+from tests.device_builders import NVIDIA, card, device_class, resource_claim, resource_slice
 from tests.example_cluster import (
     A100,
     NO_USAGE,
@@ -236,6 +237,36 @@ def test_a_cached_decision_equals_a_new_one(events: list[tuple[str, int]]) -> No
         final = msgspec.structs.replace(request, pod=_with_uid(request.pod, f"u{number}"))
         for one in (request, final):
             assert memory.decide(one, POLICY, view, NO_USAGE, NOW) == decide(one, POLICY, view, NO_USAGE, NOW)
+
+
+CARDS = resource_slice("d", NVIDIA, "d", nodeName="d", devices=[card("gpu-0")])
+SERVED = device_class("gpu", f"device.driver == '{NVIDIA}'", "nvidia.com/gpu")
+LABEL, CLASS = "select another nvidia.com/gpu.product", "request another device class"
+PUBLISHED = [make_node("d", {}), CARDS, SERVED]
+OTHER_PRODUCTS: dict[str, tuple[PodMaker, list[Json], str]] = {
+    "a name of the device plugin": (make_pod().gpus(1), [*WORLD], LABEL),
+    "a name that a class serves": (make_pod().gpus(1), [*RESEARCH, *PUBLISHED], CLASS),
+    "a name that a class serves on other nodes": (make_pod().gpus(1), [*WORLD, *PUBLISHED], LABEL),
+    "the implicit name of a class": (
+        make_pod().requests("deviceclass.resource.kubernetes.io/gpu", "1"), [*RESEARCH, *PUBLISHED], CLASS,
+    ),
+    "a claim": (
+        make_pod().claims({"name": "c", "resourceClaimName": "c"}),
+        [*RESEARCH, *PUBLISHED, resource_claim("c")], "select another productName in the claim",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("pod", "cluster", "way"), OTHER_PRODUCTS.values(), ids=OTHER_PRODUCTS)
+def test_a_quota_for_a_product_names_the_way_to_another_that_the_pod_has(
+    pod: PodMaker, cluster: list[Json], way: str
+) -> None:
+    """Nodes whose devices are published have no label of a product: selecting one leaves the pod Pending."""
+    [found] = review(pod, shared(0, "NVIDIA-H100-*"), view=view_of(*cluster)).denials
+    assert (found.code, found.fix) == (
+        "GPU-Q303",
+        f"Ending other pods is not enough: ask for a higher quota, or {way}.",
+    )
 
 
 def _with_uid(pod: Pod | None, uid: str) -> Pod:

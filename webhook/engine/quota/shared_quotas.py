@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from webhook.engine.claimed_gpus import CREATE_FIRST
+from webhook.engine.claimed_gpus import CREATE_FIRST, is_advertised
 from webhook.engine.pod_context import GpuPodContext, PodContext, PodMutation
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.engine.quota.findings import REQUEST_LESS
@@ -160,19 +160,33 @@ def shared_quota_violations(quotas: QuotaRules, context: PodContext, charge: Quo
             message = f"quota {quota.name} cannot be checked: the view of the cluster's pods is stale"
             yield PolicyFinding("GPU-Q304", ("spec",), message, "Create the pod again later.")
         elif not view.fits_pool(quota.pool, milli, quota.gpu_milli, uid):
-            yield _shared_quota_violation(quota, milli, view.pool_usage(quota.pool), view.pool_holders(quota.pool))
+            usage, holders = view.pool_usage(quota.pool), view.pool_holders(quota.pool)
+            yield _shared_quota_violation(quota, milli, usage, holders, _way_to_another_product(context))
         elif quotas.mode is PolicyMode.ENFORCE:
             yield from _escrow_violations(quota, milli, view.fits_escrow(quota.pool, milli, uid))
 
 
-def _shared_quota_violation(quota: SharedQuota, requested: int, used: int, holders: PoolHolders) -> PolicyFinding:
+def _way_to_another_product(context: PodContext) -> str:
+    """Return how a pod gets GPUs of another product: nodes whose devices are published have no label of one."""
+    claimed, view = context.claimed, context.view
+    if claimed.claims:
+        return "select another productName in the claim"
+    if claimed.served and not any(is_advertised(name, view) for name in claimed.served):
+        return "request another device class"
+    return "select another nvidia.com/gpu.product"
+
+
+def _shared_quota_violation(
+    quota: SharedQuota, requested: int, used: int, holders: PoolHolders, way_to_another: str
+) -> PolicyFinding:
     remaining = max(0, quota.gpu_milli - used)
     of_product = f" of {quota.product}" if quota.product else ""
     message = (
         f"exceeded quota: {quota.name}, requested: {requested}, used: {used}, limited: {quota.gpu_milli} thousandths of"
         f" a GPU{of_product}; {remaining} would fit{_shared_quota_consumers(holders)}"
     )
-    return PolicyFinding("GPU-Q303", ("spec",), message, _shared_quota_fix(quota, requested, remaining))
+    other = f", or {way_to_another}" if quota.product else ""
+    return PolicyFinding("GPU-Q303", ("spec",), message, _shared_quota_fix(quota, requested, remaining, other))
 
 
 def _escrow_violations(quota: SharedQuota, requested: int, fits: bool | None) -> Iterator[PolicyFinding]:
@@ -190,8 +204,7 @@ def _escrow_violations(quota: SharedQuota, requested: int, fits: bool | None) ->
         yield PolicyFinding("GPU-Q307", ("spec",), message, _TRY_AGAIN)
 
 
-def _shared_quota_fix(quota: SharedQuota, requested: int, remaining: int) -> str:
-    other = ", or select another nvidia.com/gpu.product" if quota.product else ""
+def _shared_quota_fix(quota: SharedQuota, requested: int, remaining: int, other: str) -> str:
     if requested <= quota.gpu_milli:
         wait = f"{REQUEST_LESS}, or wait" if remaining else "Wait"
         return f"{wait} until another pod ends{other}."
