@@ -11,7 +11,7 @@ from tests.device_builders import NVIDIA, allocated, partitionable_gpus, resourc
 from tests.engine.test_claim_review import A10, CLUSTER, MEMORY, claim, pod_with_claim, request, template
 from tests.engine.test_claim_sizing import GPUS, api_view, sized_claim, stored
 from tests.engine.test_claim_sizing import claim as gpu_claim
-from tests.engine.test_class_offers import CLASSES, NODE
+from tests.engine.test_class_offers import CLASSES, NODE, device_node
 from tests.engine.test_fit import sizing
 from tests.engine.test_workload_review import workload
 from tests.example_cluster import NOW, parse_documents, policies_of, policy, view_of
@@ -120,6 +120,18 @@ def test_the_devices_are_those_of_the_changed_object(objects: list[Json], device
     context = EvaluationContext(policies_of(policy(sizing())), view, NOW, namespace="team")
     first = next(iter(evaluate_for_explain(parse_documents(objects), context)))
     assert [line.partition(" on ")[0] for line in first.devices] == devices
+
+
+def test_nodes_that_a_pod_does_not_select_give_it_no_devices() -> None:
+    """A finding says that no node has them: the list must not name nodes that do."""
+    cluster = (*GPUS, *CLASSES, device_node("b"), *partitionable_gpus("b"))
+    pod = make_pod().namespace("team").requests("deviceclass.resource.kubernetes.io/gpu", "1")
+    selecting = [pod.build(), pod.spec(nodeSelector={"kubernetes.io/hostname": "b"}).build()]
+    context = EvaluationContext(policies_of(), api_view(*cluster), NOW, namespace="team")
+    anywhere, on_b = (each.devices for each in evaluate_for_explain(parse_documents(selecting), context))
+    gets = f"{CARD} for container-0-request-0 on"
+    assert anywhere == (f"{gets} 2 nodes (a, b)",)
+    assert on_b == (f"{gets} 1 node (b)", "none (excluded by its node selector or affinity) on 1 node (a)")
 
 
 TWO_CARDS = (NODE, *partitionable_gpus("a", 2), *CLASSES)

@@ -197,6 +197,7 @@ MAX_NODES = 1_000
 """Nodes with devices that are tried."""
 
 MAX_NAMES = 3
+NOT_SELECTED = "none (excluded by its node selector or affinity)"
 
 
 def describe_claimed_devices(source: SourceObject, context: EvaluationContext) -> tuple[str, ...]:
@@ -234,9 +235,14 @@ def _describe_pod(pod: Pod, namespace: str, view: ClusterView) -> Iterator[str]:
         return
     pools = {index: view.devices.pools.pools_of_node(index) for index in range(len(view.fleet.nodes))}
     nodes: dict[str, list[str]] = {}
-    for index in [index for index, some in pools.items() if some][:MAX_NODES]:
-        found = allocate_for_pod(pod, claims, index, view.devices, view.fleet, select_device)
-        nodes.setdefault(_describe_allocation(found, pools[index]), []).append(view.fleet.nodes[index].name)
+    selected = view.fleet.nodes_selected_by(pod.spec)
+    publishing = [index for index, some in pools.items() if some][:MAX_NODES]
+    for index in sorted(publishing, key=lambda one: not selected >> one & 1):
+        text = NOT_SELECTED
+        if selected >> index & 1:
+            found = allocate_for_pod(pod, claims, index, view.devices, view.fleet, select_device)
+            text = _describe_allocation(found, pools[index])
+        nodes.setdefault(text, []).append(view.fleet.nodes[index].name)
     for text, names in nodes.items():
         more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
         yield f"{text} on {pluralize(len(names), 'node')} ({', '.join(names[:MAX_NAMES])}{more})"
