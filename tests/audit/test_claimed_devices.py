@@ -94,8 +94,19 @@ def test_what_the_claims_of_a_pod_request_is_known_or_said_to_be_unknown(
 def test_a_device_that_a_pod_requests_by_the_name_of_its_class_is_listed() -> None:
     name = "deviceclass.resource.kubernetes.io/gpu"
     context = EvaluationContext(policies_of(), api_view(*GPUS, *CLASSES), NOW, namespace="team")
-    [result] = evaluate_for_explain(parse_documents([make_pod().requests(name, "1").build()]), context)
-    assert f"  Requests  0 GPUs; main: {name} 1" in list(explain_lines(result))
+    for pod in (make_pod().requests(name, "1"), make_pod().requests_without_limit(name, "1")):
+        [result] = evaluate_for_explain(parse_documents([pod.build()]), context)
+        assert f"  Requests  main: {name} 1" in list(explain_lines(result))
+
+
+def test_a_pod_with_claims_does_not_request_0_gpus() -> None:
+    context = EvaluationContext(policies_of(), api_view(*GPUS, *CLASSES), NOW, namespace="team")
+    for pod, text in (
+        (NAMED, "1 claim: gpu"),
+        (pod_with_claim(resourceClaimTemplateName="c").gpus(1), "1 GPU (main: nvidia.com/gpu 1); 1 claim: gpu"),
+    ):
+        [result] = evaluate_for_explain(parse_documents([pod.build()]), context)
+        assert f"  Requests  {text}" in list(explain_lines(result))
 
 
 SIZED_TEMPLATE = gpu_claim(kind="ResourceClaimTemplate", about={"name": "c"})

@@ -152,10 +152,12 @@ def _requests_text(result: CheckResult) -> str:
     if result.kind not in CLAIM_KINDS:
         claims = map_at(result.stored, "spec").get("resourceClaims")
         names = [str(map_at(one).get("name", "")) for one in claims] if isinstance(claims, list) else []
-        gpus = format_gpus_with_unit(result.decision.gpu_milli_before) + gpu_requests_text(result.stored)
+        milli = result.decision.gpu_milli_before
+        gpus = format_gpus_with_unit(milli) + gpu_requests_text(result.stored)
         claimed = [f"{pluralize(len(names), 'claim')}: {sanitize(', '.join(names))}"] if names else []
         by_class = map(sanitize, _container_requests(result.stored, lambda name: name.startswith(DEVICE_CLASS_PREFIX)))
-        return "; ".join((gpus, *claimed, *by_class))
+        devices = [*claimed, *by_class]
+        return "; ".join([gpus, *devices] if milli or not devices else devices)
     return sanitize("; ".join(map(_claim_request_text, _claim_requests(result.stored)))) or "no devices"
 
 
@@ -184,11 +186,12 @@ def gpu_requests_text(data: Any) -> str:
 
 
 def _container_requests(data: Any, is_listed: Callable[[str], bool]) -> Iterator[str]:
-    """Yield the limits of some resources, each with its container."""
+    """Yield the amounts of some resources, each with its container: a limit, else a request without one."""
     spec = map_at(data, "spec")
     for key in ("initContainers", "containers"):
         for container in spec[key] if isinstance(spec.get(key), list) else ():
-            for resource, amount in map_at(container, "resources", "limits").items():
+            resources = map_at(container, "resources")
+            for resource, amount in (map_at(resources, "requests") | map_at(resources, "limits")).items():
                 if is_listed(str(resource)):
                     yield f"{map_at(container).get('name', '')}: {resource} {amount}"
 
