@@ -131,6 +131,22 @@ def test_a_selection_of_nothing_is_noted(rightslice: Run, call: tuple[str, ...],
     assert f"note: {note}" in rightslice(*call, "--cluster", "demo").err.splitlines()
 
 
+NO_PODS = {
+    "none selected": ("workload.yaml", "-l", "a=b"),
+    "a workload without replicas": ("-",),
+}
+
+
+@pytest.mark.parametrize("flags", NO_PODS.values(), ids=NO_PODS)
+def test_a_simulation_without_pods_shows_the_cluster_as_it_is(rightslice: Run, flags: tuple[str, ...]) -> None:
+    template = b"{metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}"
+    spec = b"{replicas: 0, selector: {matchLabels: {a: b}}, template: %s}" % template
+    idle = b"{apiVersion: apps/v1, kind: Deployment, metadata: {name: d}, spec: %s}" % spec
+    result = rightslice("simulate", *flags, "--nodes", "demo", stdin=idle)
+    assert result.code == 0
+    assert "0 pods placed, 0 unschedulable; 27.89 of 67.09 GPUs allocated" in result.out
+
+
 def test_whether_a_namespace_exists_is_unknown_without_namespaces(rightslice: Run) -> None:
     result = rightslice("audit", "-", "-n", "nosuch", stdin=PODS)
     assert "note: no active pods in namespace nosuch" in result.err.splitlines()

@@ -371,7 +371,7 @@ def simulate_pods(
     fill: FillOrder,
     view: ClusterView,
 ) -> Iterator[SimulationProgress]:
-    """Simulate Kubernetes pods on a cluster in its current state; yields after each pod."""
+    """Simulate Kubernetes pods on a cluster in its current state; yields after each pod, and once without pods."""
     snapshot = placement.snapshot
     capacity = sum(each.capacity * each.gpu_milli for each in snapshot.fleet.offers)
     allocated = sum(
@@ -394,6 +394,9 @@ def simulate_pods(
             simulation.keep_reasons[keep_reason] += 1
         if simulation.record_pod(milli, reason, denied=denied) or number == expected:
             simulation.record_step(_fragmented_milli(fragmentation, simulated.snapshot.free_arrays()))
+        yield simulation
+    if not expected:
+        simulation.record_step(_fragmented_milli(fragmentation, snapshot.free_arrays()))
         yield simulation
 
 

@@ -168,6 +168,8 @@ def simulate_command(
         selection.note_none_of(sources)
         chosen = [each for each in sources if selection.selects(each.data)]
         arriving = _read_arriving_pods(shown_pods, chosen, evaluation, placement)
+        if not arriving and (chosen or not sources):
+            exit_with_error(f"{shown_pods}: no pods here. Name a trace, or files with Pods or Deployments")
         steps = simulate_pods(placement, arriving, strategy, fill, evaluation.view)
         expected = sum(each.replicas for each in arriving)
     with show_progress(steps, expected) as shown:
