@@ -169,15 +169,18 @@ def test_a_part_of_a_card_without_a_profile_counts_by_its_size_and_never_as_a_wh
     for name in {*NAMES, *units}:
         found = codes(review(claiming("t"), limits(f"{{resource: {name}, max: 0}}"), view=view))
         assert found == ["GPU-L103"] * (name in units)
-    [joined] = review(claiming("t"), limits("{resource: '*.com/*', max: 0}"), view=view).denials
+    [joined] = review(claiming("t"), limits(*(f"{{resource: {name}, max: 0}}" for name in units)), view=view).denials
     assert joined.message == f"a pod's {', '.join(sorted(units))} with claims must be at most 0 (found 1)"
+    assert codes(review(claiming("t"), limits("{resource: '*.com/*', max: 0}"), view=view)) == ["GPU-L103"]
 
 
 def test_a_request_that_may_get_several_kinds_violates_a_limit_once_and_names_them_sorted() -> None:
     """The order must not depend on the process: replicas give the same answer."""
     template = claim("ResourceClaimTemplate", exactly("mig", count=2))
+    names = ["nvidia.com/mig-3g.40gb", "nvidia.com/mig-1g.10gb.me", "nvidia.com/mig-1g.10gb"]
     for of, subject in (("perPod", "a pod's "), ("perContainer", "")):
-        [found] = decide_on(claiming("t"), limits("{resource: nvidia.com/mig-*, max: 1}", of=of), template).denials
+        rules = [f"{{resource: {name}, max: 1}}" for name in names]
+        [found] = decide_on(claiming("t"), limits(*rules, of=of), template).denials
         kinds = "nvidia.com/mig-1g.10gb, nvidia.com/mig-1g.10gb.me, nvidia.com/mig-3g.40gb"
         assert found.message == f"{subject}{kinds} with claims must be at most 1 (found 2)"
 

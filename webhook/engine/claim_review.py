@@ -5,12 +5,12 @@ Findings are warnings: devices may still be published.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
+from webhook.engine.amount_bounds import most_units
 from webhook.engine.claim_allocation import (
     requests_of,
 )
@@ -18,7 +18,8 @@ from webhook.engine.claim_findings import (
     claim_findings,
 )
 from webhook.engine.claim_sizing import size_claim
-from webhook.engine.limits import most_units_of_pod
+from webhook.engine.claimed_gpus import DeviceAlternatives, units_of_requests
+from webhook.engine.limit_sums import GpuCounts, summing_rules
 from webhook.engine.matched_devices import claim_warning
 from webhook.engine.matched_policies import combine_policies, fact_reporter
 from webhook.engine.policy_findings import PolicyFinding
@@ -60,9 +61,9 @@ def review_claim(request: AdmissionRequest, policies: PolicySet, view: ClusterVi
         return Decision()
     problems = claim_findings(spec, view, request.namespace, path)
     problems += _quota_findings(spec, view, request.namespace, path)
-    units = Counter[str]()
-    for one in count_claim_units(spec, view.devices, view.fleet) if view.devices.pools else ():
-        units.update(one.units)
+    requests = count_claim_units(spec, view.devices, view.fleet) if view.devices.pools else ()
+    alternatives = [DeviceAlternatives(one.units) for one in requests]
+    units = units_of_requests(alternatives)
     labels = view.labels_of(request.namespace)
     matching, conditional = policies.candidates_for(request.namespace, labels, "CREATE", tuple(sorted(units)))
     mode, policy = fact_reporter(combine_policies(policies, matching, 0), policies)
@@ -71,7 +72,7 @@ def review_claim(request: AdmissionRequest, policies: PolicySet, view: ClusterVi
     if units:
         bounding = [policies.policies[index] for index in bit_positions(matching & ~conditional)]
         weight = weigh_unallocated_claims([spec], view.devices, view.fleet)
-        findings += _limit_findings(units, (*path, "devices"), bounding)
+        findings += _limit_findings(GpuCounts({}, alternatives), (*path, "devices"), bounding)
         findings += _shared_quota_findings(weight, (*path, "devices"), bounding, request.namespace, labels)
     sized = size_claim(request, found, policies, view)
     findings += sized.findings
@@ -112,21 +113,22 @@ def _shared_quota_findings(
             yield Finding("GPU-Q303", PolicyMode.WARN, path, message, fix, policy)
 
 
-def _limit_findings(units: Mapping[str, int], path: FieldPath, policies: Sequence[Policy]) -> Iterator[Finding]:
-    """Yield the limits of policies for all pods of a namespace that a pod exceeds by a claim alone.
-
-    Args:
-        units: The most units that the claim may get.
-    """
-    for policy in policies:
-        if policy.limits is None or policy.limits.mode is PolicyMode.AUDIT:
+def _limit_findings(counts: GpuCounts, path: FieldPath, policies: Sequence[Policy]) -> Iterator[Finding]:
+    """Yield the limits of policies for all pods of a namespace that a pod exceeds by a claim alone."""
+    units = units_of_requests(counts.requests)
+    for policy, limits in ((policy, policy.limits) for policy in policies):
+        if limits is None or limits.mode is PolicyMode.AUDIT:
             continue
+        summed = summing_rules(limits.per_pod, counts)
+        sums = [(rule.resource, most_units([rule]), counts.sum_of(rule), " in sum") for rule in summed]
         for name in sorted(units):
-            most = most_units_of_pod(policy.limits, name)
-            if most is not None and units[name] > most:
-                outcome = _OUTCOMES[policy.limits.mode]
-                message = f"its pods will {outcome}: a pod's {name} must be at most {most}, found up to {units[name]}"
-                yield Finding("GPU-L103", PolicyMode.WARN, path, message, f"Request at most {most}.", policy.name)
+            rules = [rule for rule in limits.per_pod.rules_for(name) if rule not in summed]
+            sums.append((name, most_units(rules), units[name], ""))
+        for resource, most, count, how in sums:
+            if most is not None and count > most:
+                outcome = f"its pods will {_OUTCOMES[limits.mode]}"
+                message = f"{outcome}: a pod's {resource} must be at most {most}{how}, found up to {count}"
+                yield Finding("GPU-L103", PolicyMode.WARN, path, message, f"Request at most {most}{how}.", policy.name)
 
 
 class ClaimFindings(NamedTuple):

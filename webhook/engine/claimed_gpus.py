@@ -7,7 +7,7 @@ the most that it may get of each kind.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple
@@ -64,6 +64,13 @@ class UnknownClaim(NamedTuple):
         return f"Permit listing {self.unlisted}, or add them to the snapshot." if self.unlisted else CREATE_FIRST
 
 
+class DeviceAlternatives(NamedTuple):
+    """A request for devices: how many units of each resource it may get at most, all of one of them, and how often."""
+
+    units: Mapping[str, int]
+    times: int = 1
+
+
 class ClaimedGpus(msgspec.Struct, frozen=True):
     """The GPUs that a pod requests by claims and device classes.
 
@@ -117,34 +124,50 @@ class ClaimedGpus(msgspec.Struct, frozen=True):
         """Return whether a container may get GPUs by a resource of a device class."""
         return any(requested_units(container, resource) for resource, units in self.classes.items() if units)
 
+    def requests_of_pod(self, pod: Pod) -> list[DeviceAlternatives]:
+        """Return the requests of a pod: of its claims, and of device classes."""
+        found = [DeviceAlternatives(one.units) for some in self.claims.values() for one in some]
+        counts = ((units, effective_amount(pod, resource) // NANO) for resource, units in self.classes.items())
+        return found + [DeviceAlternatives(units, count) for units, count in counts if units and count > 0]
+
+    def requests_of_container(self, container: Container) -> list[DeviceAlternatives]:
+        """Return the requests of a container: of the claims that it uses, and of device classes."""
+        used = requests_used(container)
+        found = [
+            DeviceAlternatives(one.units, times)
+            for name, some in self.claims.items()
+            for one in some
+            if (times := used.count((name, "")) + used.count((name, one.name)))
+        ]
+        counts = ((units, requested_units(container, name)) for name, units in self.classes.items())
+        return found + [DeviceAlternatives(units, count) for units, count in counts if units and count > 0]
+
     def of_container(self, container: Container) -> Mapping[str, int]:
         """Return the units of a container: of the claims that it uses, and of device classes."""
-        found: dict[str, int] = {}
-        used = requests_used(container)
-        for name, some in self.claims.items():
-            for one in some:
-                _add_units(found, one.units, used.count((name, "")) + used.count((name, one.name)))
-        for resource, units in self.classes.items():
-            _add_units(found, units, requested_units(container, resource))
-        return found
+        return units_of_requests(self.requests_of_container(container))
 
-    def of_no_container(self, spec: PodSpec) -> Mapping[str, Mapping[str, int]]:
-        """Return the units of each claim that no container uses: its devices are allocated all the same."""
+    def unused_requests(self, spec: PodSpec) -> Mapping[str, list[DeviceAlternatives]]:
+        """Return the requests of each claim that no container uses: their devices are allocated all the same."""
         containers = (container for _, container in containers_of_every_kind(spec))
         used = {each for container in containers for each in requests_used(container)}
-        found: dict[str, dict[str, int]] = {}
-        for name, some in self.claims.items():
-            for one in some if (name, "") not in used else ():
-                if (name, one.name) not in used:
-                    _add_units(found.setdefault(name, {}), one.units)
-        return found
+        unused = {
+            name: [DeviceAlternatives(one.units) for one in some if (name, one.name) not in used]
+            for name, some in self.claims.items()
+            if (name, "") not in used
+        }
+        return {name: some for name, some in unused.items() if some}
 
-    def amounts_of_containers(self, spec: PodSpec) -> tuple[object, ...]:
-        """Return the units of the pod and of each container, as a part of a cache key."""
-        containers = spec.containers + spec.init_containers
-        units_of_each = tuple([tuple(self.of_container(one).items()) for one in containers])
-        unused = [(name, *units.items()) for name, units in self.of_no_container(spec).items()]
-        return (self.devices, tuple(self.units.items()), units_of_each, *unused)
+    def requests_key(self, spec: PodSpec) -> tuple[object, ...]:
+        """Return the requests of the pod's claims and of each container, as a part of a cache key."""
+        of_claims = [one.units for some in self.claims.values() for one in some]
+        of_each = [self.requests_of_container(one) for one in spec.containers + spec.init_containers]
+        unused = self.unused_requests(spec).items()
+        return (
+            self.devices,
+            tuple([tuple(units.items()) for units in of_claims]),
+            tuple([_alternatives_key(some) for some in of_each]),
+            tuple([(name, _alternatives_key(some)) for name, some in unused]),
+        )
 
 
 NO_CLAIMED_GPUS = ClaimedGpus()
@@ -157,6 +180,18 @@ def requests_used(container: Container) -> list[tuple[str, str]]:
         for each in container.resources.claims
         if isinstance(each, dict)
     ]
+
+
+def units_of_requests(requests: Iterable[DeviceAlternatives]) -> dict[str, int]:
+    """Return the most units of each resource that requests may get together."""
+    totals: dict[str, int] = {}
+    for units, times in requests:
+        _add_units(totals, units, times)
+    return totals
+
+
+def _alternatives_key(requests: Iterable[DeviceAlternatives]) -> tuple[object, ...]:
+    return tuple([(tuple(units.items()), times) for units, times in requests])
 
 
 def _add_units(totals: dict[str, int], units: Mapping[str, int], times: int = 1) -> None:

@@ -149,8 +149,8 @@ def exclusion_reason(context: GpuPodContext) -> KeepRequest | None:
         return KeepRequest(KeepReason.INVALID_AMOUNT)
     if injected.amounts and any(injected.contains(one.path, one.resource.name) for one in gpu_requests.requests):
         return KeepRequest(KeepReason.INJECTED)
-    if len(gpu_requests.totals) > 1 or gpu_requests.unknown_resources:
-        names = ", ".join((*gpu_requests.totals, *gpu_requests.unknown_resources))
+    if len(gpu_requests.totals) > 1 or gpu_requests.unknown_resources or any(context.claimed.classes.values()):
+        names = ", ".join((*gpu_requests.totals, *gpu_requests.unknown_resources, *context.claimed.classes))
         return KeepRequest(KeepReason.MIXED_RESOURCES, names)
     pod, spec = context.pod, context.pod.spec
     if is_daemon_pod(pod):

@@ -7,13 +7,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from webhook.engine.claimed_gpus import NO_CLAIMED_GPUS, ClaimedGpus
+from webhook.engine.amount_bounds import (
+    AmountBound,
+    describe_bound,
+    nearest_allowed_amounts,
+    nearest_amounts,
+    violated_code,
+)
+from webhook.engine.claimed_gpus import NO_CLAIMED_GPUS, ClaimedGpus, DeviceAlternatives, units_of_requests
 from webhook.engine.gpu_requests import NO_GPU_REQUESTS, PodGpuRequests, init_then_main_containers
+from webhook.engine.limit_sums import NO_RULES, GpuCounts, sum_violations, summing_rules
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.errors import abbreviate_names
 from webhook.model.annotations import KEEP_ANNOTATION
@@ -30,11 +39,7 @@ from webhook.policy.policy_set import AmountRule, AmountRuleSet, LimitRules
 GPU_PREFIXES = ("nvidia.com/", "amd.com/")
 """Prefixes of the names under which GPUs of claims count."""
 
-NO_AMOUNT = "No amount satisfies every policy: ask the admin."
 EXCLUDE_SHARES = "For whole devices only, write !device.allowMultipleAllocations in a selector."
-
-AmountBound = tuple[AmountRule, int]
-"""A rule, and the factor of its amounts."""
 
 
 class BindingLimits(NamedTuple):
@@ -58,6 +63,14 @@ class BindingLimits(NamedTuple):
         if not self.devices:
             return bounds
         return bounds + [(rule, self.devices) for each in self.sections for rule in each.per_gpu.rules_for(name)]
+
+    def pod_globs(self) -> list[AmountRule]:
+        """Return the rules with a glob for a pod."""
+        return [rule for section in self.sections for rule in section.per_pod.globs]
+
+    def container_globs(self) -> list[AmountRule]:
+        """Return the rules with a glob for a container."""
+        return [rule for section in self.sections for rule in section.per_container.globs]
 
     def container_bounds(self, name: str) -> list[AmountBound]:
         """Return the bounds of one container's amount of a resource."""
@@ -94,7 +107,7 @@ def find_limit_violations(
         key = (
             amounts,
             skip_gpu_amounts,
-            claimed.amounts_of_containers(pod.spec) if claimed is not NO_CLAIMED_GPUS else (),
+            claimed.requests_key(pod.spec) if claimed is not NO_CLAIMED_GPUS else (),
         )
         if key in limits.passed_checks:
             return []
@@ -103,19 +116,11 @@ def find_limit_violations(
     binding = BindingLimits(sections or (limits,), devices, len(gpu_requests.requests) == 1 and not claimed.devices)
     if limits.per_pod.rules:
         if not skip_gpu_amounts:
-            violations += _join_kinds(_check_pod_gpus(limits.per_pod, gpu_requests, claimed, binding), claimed)
+            violations += _check_pod_gpus(limits.per_pod, pod, gpu_requests, claimed, binding)
         violations += _check_pod_totals(limits.per_pod, pod, 1, binding)
     if limits.per_container.rules:
         counted = NO_GPU_REQUESTS if skip_gpu_amounts else gpu_requests
-        requested = counted.fields()
-        for path, container in init_then_main_containers(pod.spec):
-            violations += _check_container(limits.per_container, container, path, requested, binding)
-            if claimed.units:
-                checked = _check_claims_of_container(limits.per_container, container, path, claimed, binding)
-                violations += _join_kinds(checked, claimed)
-        if claimed.claims:
-            unused = _check_unused_claims(limits.per_container, pod.spec, claimed, binding)
-            violations += _join_kinds(unused, claimed)
+        violations += _check_containers(limits.per_container, pod.spec, counted, claimed, binding)
     if limits.per_gpu.rules and binding.devices:
         violations += _check_pod_totals(limits.per_gpu, pod, binding.devices, binding)
     violations += unreadable_amount_violations(pod)
@@ -149,14 +154,7 @@ def unreadable_amount_violations(pod: Pod) -> Iterator[PolicyFinding]:
 def allows_resource(limits: LimitRules, resource: str) -> bool:
     """Return whether the limits allow one unit of a GPU resource in a pod."""
     rules = (*limits.per_pod.rules_for(resource), *limits.per_container.rules_for(resource))
-    return not any(_violated_code(rule, NANO, 1) for rule in rules)
-
-
-def most_units_of_pod(limits: LimitRules, resource: str) -> int | None:
-    """Return the most units of a GPU resource that the limits allow in a pod; None if they set no bound."""
-    rules = limits.per_pod.rules_for(resource)
-    bounds = [max(rule.allowed) if rule.allowed else rule.max for rule in rules]
-    return min((bound // NANO for bound in bounds if bound is not None), default=None)
+    return not any(violated_code(rule, NANO, 1) for rule in rules)
 
 
 def policy_default_requests(
@@ -183,12 +181,6 @@ def policy_default_requests(
     return additions
 
 
-def nearest_allowed_amounts(bounds: Sequence[AmountBound], amount: int) -> str:
-    """Return a sentence with the nearest amounts above and below that every bound allows."""
-    nearest = list(map(format_nano, _nearest_amounts(bounds, amount)))
-    return f"Write {', or '.join(nearest)}." if nearest else NO_AMOUNT
-
-
 def _amounts_beside_claims(bounds: Sequence[AmountBound], amount: int, others: int, way: str) -> str:
     """Return what to request in a way, or else by the name in a field, so that it is allowed together with the others.
 
@@ -196,25 +188,13 @@ def _amounts_beside_claims(bounds: Sequence[AmountBound], amount: int, others: i
         others: What is requested in other ways.
         way: "claims" or "device classes"; "" for the name in a field.
     """
-    left = [one - others for one in _nearest_amounts(bounds, amount) if one >= others]
+    left = [one - others for one in nearest_amounts(bounds, amount) if one >= others]
     written = ", or ".join(format_nano(one) for one in left if one)
     if way:
         return f"By all {way} together, request {written}." if written else f"Request none by {way}."
     if not written:
         return "Remove it." if left else "Request fewer by claims."
     return f"Write {written}{', or remove it' if 0 in left else ''}."
-
-
-def _nearest_amounts(bounds: Sequence[AmountBound], amount: int) -> list[int]:
-    """Return the nearest amounts above and below that every bound allows."""
-    least = max((rule.min * times for rule, times in bounds if rule.min is not None), default=0)
-    most = min((rule.max * times for rule, times in bounds if rule.max is not None), default=None)
-    listed = [{choice * times for choice in rule.allowed} for rule, times in bounds if rule.allowed]
-    choices = set.intersection(*listed) if listed else {least if most is None or amount < least else most}
-    fitting = [choice for choice in choices if choice >= least and (most is None or choice <= most)]
-    above = min((choice for choice in fitting if choice > amount), default=None)
-    below = max((choice for choice in fitting if choice < amount), default=None)
-    return [choice for choice in (above, below) if choice is not None]
 
 
 def unknown_claim_violations(limits: LimitRules, claimed: ClaimedGpus) -> Iterator[PolicyFinding]:
@@ -246,16 +226,32 @@ def _join_kinds(found: Iterable[_KindViolation], claimed: ClaimedGpus) -> Iterat
 
 
 def _check_pod_gpus(
-    rules: AmountRuleSet, gpu_requests: PodGpuRequests, claimed: ClaimedGpus, binding: BindingLimits
-) -> Iterator[_KindViolation]:
+    rules: AmountRuleSet, pod: Pod, gpu_requests: PodGpuRequests, claimed: ClaimedGpus, binding: BindingLimits
+) -> Iterator[PolicyFinding]:
     totals: Mapping[str, int] = gpu_requests.totals or claimed.units
     if gpu_requests.totals and claimed.units:
         totals = Counter(gpu_requests.totals) + Counter(claimed.units)
+    summed = NO_RULES
+    if rules.globs and len(totals) > 1:
+        counts = GpuCounts(gpu_requests.totals, claimed.requests_of_pod(pod) if claimed.units else ())
+        if summed := summing_rules(rules, counts):
+            field_of = partial(_field_of_gpu, gpu_requests, claimed)
+            yield from sum_violations(summed, counts, "a pod's {}", field_of, binding.pod_globs())
+    yield from _join_kinds(_check_gpus_by_name(rules, totals, gpu_requests, claimed, binding, summed), claimed)
+
+
+def _check_gpus_by_name(
+    rules: AmountRuleSet,
+    totals: Mapping[str, int],
+    gpu_requests: PodGpuRequests,
+    claimed: ClaimedGpus,
+    binding: BindingLimits,
+    summed: Sequence[AmountRule],
+) -> Iterator[_KindViolation]:
     for name, count in totals.items():
         for rule in rules.rules_for(name):
-            if _violated_code(rule, count * NANO, 1):
-                first = next((one for one in gpu_requests.requests if one.resource.name == name), None)
-                field = claimed.fields[name] if first is None else _amount_field(first.path, first.container, name)
+            if rule not in summed and violated_code(rule, count * NANO, 1):
+                field = _field_of_gpu(gpu_requests, claimed, name)
                 way = _way_of_request(claimed.fields[name]) if name in claimed.units else ""
                 subject = f"a pod's {name}{f' with {way}' if way else ''}"
                 found = _limit_violation((rule, 1), subject, count * NANO, field, binding.pod_bounds(name))
@@ -263,11 +259,17 @@ def _check_pod_gpus(
                 yield name, _with_fix_beside_claims(found, name, count, of_claims, bounds)
 
 
+def _field_of_gpu(gpu_requests: PodGpuRequests, claimed: ClaimedGpus, name: str) -> FieldPath:
+    """Return the first field of a pod that requests GPUs of a name."""
+    first = next((one for one in gpu_requests.requests if one.resource.name == name), None)
+    return claimed.fields[name] if first is None else _amount_field(first.path, first.container, name)
+
+
 def _with_fix_beside_claims(
     found: PolicyFinding, name: str, count: int, of_claims: int, bounds: Sequence[AmountBound]
 ) -> PolicyFinding:
     """Return a violation whose fix is for its field alone: claims, or the name beside which claims count too."""
-    if not of_claims or not _nearest_amounts(bounds, count * NANO):
+    if not of_claims or not nearest_amounts(bounds, count * NANO):
         return found
     way = "" if found.path[-1] == name else _way_of_request(found.path)
     others = count - of_claims if way else of_claims
@@ -278,15 +280,55 @@ def _way_of_request(field: FieldPath) -> str:
     return "claims" if field[-1] == "claims" or field[-2] == "resourceClaims" else "device classes"
 
 
+def _check_containers(
+    rules: AmountRuleSet, spec: PodSpec, gpu_requests: PodGpuRequests, claimed: ClaimedGpus, binding: BindingLimits
+) -> Iterator[PolicyFinding]:
+    requested = gpu_requests.fields()
+    sums_gpus = bool(rules.globs) and bool(requested or claimed.units)
+    for path, container in init_then_main_containers(spec):
+        summed = NO_RULES
+        if sums_gpus:
+            counts = _gpus_of_container(container, path, gpu_requests, claimed)
+            if summed := summing_rules(rules, counts):
+                field_of = partial(_field_in_container, container, path, claimed)
+                yield from sum_violations(summed, counts, "{}", field_of, binding.container_globs())
+        yield from _check_container(rules, container, path, requested, binding, summed)
+        if claimed.units:
+            of_claims = _check_claims_of_container(rules, container, path, claimed, binding, summed)
+            yield from _join_kinds(of_claims, claimed)
+    if claimed.claims:
+        yield from _check_unused_claims(rules, spec, claimed, binding)
+
+
+def _gpus_of_container(
+    container: Container, path: FieldPath, gpu_requests: PodGpuRequests, claimed: ClaimedGpus
+) -> GpuCounts:
+    named = {one.resource.name: one.count for one in gpu_requests.requests if one.path == path}
+    return GpuCounts(named, claimed.requests_of_container(container) if claimed.units else ())
+
+
+def _field_in_container(container: Container, path: FieldPath, claimed: ClaimedGpus, name: str) -> FieldPath:
+    """Return the field of a container that requests GPUs of a name."""
+    resources = container.resources
+    if name in resources.limits or name in resources.requests:
+        return _amount_field(path, container, name)
+    return (*path, "resources", *_field_of_claim(container, name, claimed))
+
+
 def _check_claims_of_container(
-    rules: AmountRuleSet, container: Container, path: FieldPath, claimed: ClaimedGpus, binding: BindingLimits
+    rules: AmountRuleSet,
+    container: Container,
+    path: FieldPath,
+    claimed: ClaimedGpus,
+    binding: BindingLimits,
+    summed: Sequence[AmountRule],
 ) -> Iterator[_KindViolation]:
     """Check the GPUs of a container that has some by claims or device classes."""
     named = container.resources.limits
     for name, count in claimed.of_container(container).items():
         amount = (count + (parse_whole_number(named[name]) or 0 if name in named else 0)) * NANO
         for rule in rules.rules_for(name):
-            if _violated_code(rule, amount, 1):
+            if rule not in summed and violated_code(rule, amount, 1):
                 field = (*path, "resources", *_field_of_claim(container, name, claimed))
                 bounds = binding.container_bounds(name)
                 found = _limit_violation((rule, 1), f"{name} with {_way_of_request(field)}", amount, field, bounds)
@@ -301,17 +343,34 @@ def _field_of_claim(container: Container, name: str, claimed: ClaimedGpus) -> Fi
 
 def _check_unused_claims(
     rules: AmountRuleSet, spec: PodSpec, claimed: ClaimedGpus, binding: BindingLimits
-) -> Iterator[_KindViolation]:
+) -> Iterator[PolicyFinding]:
     """Check the GPUs of each claim that no container uses as if one container used them."""
-    unused = claimed.of_no_container(spec)
-    fields = {one.name: ("spec", "resourceClaims", index) for index, one in enumerate(spec.resource_claims)}
-    for claim, name, count in (
-        (claim, name, count) for claim, units in unused.items() for name, count in units.items()
-    ):
+    places: dict[str, FieldPath] = {
+        one.name: ("spec", "resourceClaims", index) for index, one in enumerate(spec.resource_claims)
+    }
+    for claim, requests in claimed.unused_requests(spec).items():
+        counts, place = GpuCounts({}, requests), places[claim]
+        summed = summing_rules(rules, counts)
+        fields = dict.fromkeys(counts.names(), place)
+        yield from sum_violations(summed, counts, _UNUSED, fields.__getitem__, binding.container_globs())
+        yield from _join_kinds(_check_unused_by_name(rules, requests, place, binding, summed), claimed)
+
+
+_UNUSED = "{} that no container uses"
+
+
+def _check_unused_by_name(
+    rules: AmountRuleSet,
+    requests: Sequence[DeviceAlternatives],
+    place: FieldPath,
+    binding: BindingLimits,
+    summed: Sequence[AmountRule],
+) -> Iterator[_KindViolation]:
+    for name, count in units_of_requests(requests).items():
         for rule in rules.rules_for(name):
-            if _violated_code(rule, count * NANO, 1):
-                subject, bounds = f"{name} that no container uses", binding.container_bounds(name)
-                found = _limit_violation((rule, 1), subject, count * NANO, fields[claim], bounds)
+            if rule not in summed and violated_code(rule, count * NANO, 1):
+                bounds = binding.container_bounds(name)
+                found = _limit_violation((rule, 1), _UNUSED.format(name), count * NANO, place, bounds)
                 yield name, _with_fix_beside_claims(found, name, count, count, bounds)
 
 
@@ -322,7 +381,7 @@ def _check_pod_totals(rules: AmountRuleSet, pod: Pod, times: int, binding: Bindi
         if named_rules and parse_gpu_resource(name) is None:
             amount = max_consumption(pod, name)
             for rule in named_rules:
-                if _violated_code(rule, amount, times):
+                if violated_code(rule, amount, times):
                     field = _first_field_of(pod, name)
                     yield _limit_violation((rule, times), f"a pod's {name}", amount, field, binding.pod_bounds(name))
 
@@ -333,15 +392,17 @@ def _check_container(
     path: FieldPath,
     requested: Set[tuple[FieldPath, str]],
     binding: BindingLimits,
+    summed: Sequence[AmountRule],
 ) -> Iterator[PolicyFinding]:
     resources = container.resources
     for name in (*resources.limits, *(one for one in resources.requests if one not in resources.limits)):
         named_rules = rules.rules_for(name)
-        if not named_rules or (parse_gpu_resource(name) is not None and (path, name) not in requested):
+        is_gpu = bool(named_rules) and parse_gpu_resource(name) is not None
+        if not named_rules or (is_gpu and (path, name) not in requested):
             continue
         amount = limit_or_request(resources, name)
         for rule in named_rules:
-            if _violated_code(rule, amount, 1):
+            if not (is_gpu and rule in summed) and violated_code(rule, amount, 1):
                 field = _amount_field(path, container, name)
                 yield _limit_violation((rule, 1), name, amount, field, binding.container_bounds(name))
 
@@ -367,30 +428,12 @@ def _amount_field(path: FieldPath, container: Container, name: str) -> FieldPath
     return (*path, "resources", *field_of_amount(container, name))
 
 
-def _violated_code(rule: AmountRule, amount: int, times: int) -> str | None:
-    """Return the code of the first violation; zero violates no rule."""
-    if not amount:
-        return None
-    if rule.max is not None and amount > rule.max * times:
-        return "GPU-L103"
-    if rule.min is not None and amount < rule.min * times:
-        return "GPU-L101"
-    if rule.allowed and amount not in [choice * times for choice in rule.allowed]:
-        return "GPU-L102"
-    return None
-
-
 def _limit_violation(
     bound: AmountBound, subject: str, amount: int, path: FieldPath, bounds: Sequence[AmountBound]
 ) -> PolicyFinding:
     rule, times = bound
-    code = _violated_code(rule, amount, times) or ""
-    if code == "GPU-L103":
-        must = f"at most {format_nano((rule.max or 0) * times)}"
-    elif code == "GPU-L101":
-        must = f"at least {format_nano((rule.min or 0) * times)}"
-    else:
-        must = f"one of {', '.join(format_nano(choice * times) for choice in rule.allowed)}"
+    code = violated_code(rule, amount, times) or ""
+    must = describe_bound(code, rule, times)
     each = f" ({times} GPUs)" if times > 1 else ""
     message = f"{subject} must be {must}{each} (found {format_nano(amount)})"
     return PolicyFinding(code, path, message, nearest_allowed_amounts(bounds, amount))

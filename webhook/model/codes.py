@@ -223,7 +223,7 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-L101": _limits_code(
         "the amount is below the minimum",
-        "The policy sets a minimum for this resource.",
+        "The policy sets a minimum for this resource, or for the sum of the GPUs that its glob matches.",
         "Request at least the amount in the message.",
     ),
     "GPU-L102": _limits_code(
@@ -233,7 +233,7 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-L103": _limits_code(
         "the amount is above the maximum",
-        "The policy sets a maximum for this resource.",
+        "The policy sets a maximum for this resource, or for the sum of the GPUs that its glob matches.",
         "Request at most the amount in the message.",
     ),
     "GPU-L104": _limits_code(

@@ -7,9 +7,11 @@ from itertools import combinations, product
 from typing import NamedTuple
 
 from webhook.model.enums import PolicyMode
+from webhook.model.gpu_resources import parse_gpu_resource
 from webhook.model.quantity import format_nano
 from webhook.policy.compiler import effective_mode
-from webhook.policy.lint import globs_overlap, may_overlap
+from webhook.policy.lint import CLAIMED_RESOURCES, EVALUATED_RESOURCES, globs_overlap, may_overlap
+from webhook.policy.selectors import is_literal
 from webhook.policy.written.kinds import GPUPolicy
 from webhook.policy.written.sections import AmountRuleSpec
 
@@ -53,6 +55,8 @@ def _forbids(rule: AmountRuleSpec) -> bool:
 def _exclude_each_other(one: EnforcedLimit, other: EnforcedLimit) -> bool:
     if one.list_name != other.list_name or not globs_overlap(one.rule.resource, other.rule.resource):
         return False
+    if one.list_name != "perGPU" and _bound_different_sums(one.rule.resource, other.rule.resource):
+        return _is_too_small_for(one.rule, other.rule) or _is_too_small_for(other.rule, one.rule)
     bounds = [rule for rule in (one.rule, other.rule) if rule.allowed is None]
     lists = [rule.allowed for rule in (one.rule, other.rule) if rule.allowed is not None]
     if lists:
@@ -60,6 +64,31 @@ def _exclude_each_other(one: EnforcedLimit, other: EnforcedLimit) -> bool:
         return not any(_is_within(amount, bounds) for amount in common)
     least = max((rule.min for rule in bounds if rule.min is not None), default=0)
     return not _is_within(least, bounds)
+
+
+def _bound_different_sums(resource: str, other: str) -> bool:
+    """Return whether one of two rules bounds a sum of GPUs, and the other an amount that may be a part of it."""
+    has_glob = not (is_literal(resource) and is_literal(other))
+    return has_glob and resource != other and _may_be_gpus(resource) and _may_be_gpus(other)
+
+
+def _may_be_gpus(resource: str) -> bool:
+    known = parse_gpu_resource(resource) is not None if is_literal(resource) else False
+    globs = (CLAIMED_RESOURCES,) if is_literal(resource) else (CLAIMED_RESOURCES, EVALUATED_RESOURCES)
+    return known or any(globs_overlap(resource, glob) for glob in globs)
+
+
+def _is_too_small_for(sum_rule: AmountRuleSpec, part: AmountRuleSpec) -> bool:
+    """Return whether a sum must be less than the least amount of a part of it."""
+    most = sum_rule.max if sum_rule.allowed is None else max(sum_rule.allowed)
+    least = part.min if part.allowed is None else min(filter(None, part.allowed))
+    return most is not None and most < (least or 0) and _includes_names(sum_rule.resource, part.resource)
+
+
+def _includes_names(glob: str, part: str) -> bool:
+    """Return whether a glob surely matches every name that a part matches, which overlaps it."""
+    prefix = glob.removesuffix("*")
+    return glob == part or is_literal(part) or (is_literal(prefix) and glob != prefix and part.startswith(prefix))
 
 
 def _is_within(amount: int, bounds: Iterable[AmountRuleSpec]) -> bool:

@@ -79,14 +79,15 @@ class AmountRuleSet:
 
     Attributes:
         names: The resource names of the rules; None if one of them is a glob.
+        globs: The rules with a glob, which bound the sum of the GPUs that it matches.
     """
 
-    __slots__ = ("_rules_by_name", "names", "rules")
+    __slots__ = ("_rules_by_name", "globs", "names", "rules")
 
     def __init__(self, rules: Iterable[AmountRule] = ()) -> None:
         self.rules = tuple(rules)
-        literal = all(not {"*", "?"} & set(rule.resource) for rule in self.rules)
-        self.names = tuple(dict.fromkeys(rule.resource for rule in self.rules)) if literal else None
+        self.globs = tuple(rule for rule in self.rules if {"*", "?"} & set(rule.resource))
+        self.names = None if self.globs else tuple(dict.fromkeys(rule.resource for rule in self.rules))
         self._rules_by_name: BoundedCache[str, tuple[AmountRule, ...]] = BoundedCache(MAX_CACHE_ENTRIES)
 
     def rules_for(self, name: str) -> tuple[AmountRule, ...]:
