@@ -241,6 +241,15 @@ def test_replicas_are_said_to_compete_for_devices() -> None:
     assert list(placement_document(found)["unevaluated"]) == ["devices that the other replicas take"]
 
 
+def test_the_devices_that_claims_would_get_are_listed_for_each_node_that_fits() -> None:
+    found = place_pod(BY_TEMPLATE, *CLUSTER, template("t", "mig"))
+    name = "gpu-0-mig-1g10gb-1-0"
+    chosen = {"request": "gpu", "driver": NVIDIA, "pool": "cut", "device": name}
+    assert [each["devices"] for each in placement_document(found)["nodes"]] == [[chosen]]
+    assert [line for line in placement_lines(found) if line.startswith("cut") and name in line]
+    assert "devices" not in placement_document(place_pod(WHOLE, gpu_node("plugin", 1)))["nodes"][0]
+
+
 def test_a_pod_of_the_device_plugin_is_placed_as_before() -> None:
     found = place_pod(WHOLE, *CLASSES[1:], *CUT, gpu_node("plugin", 1))
     assert (nodes(found), list(placement_document(found)["unevaluated"])) == (["plugin"], [])
@@ -284,6 +293,13 @@ SIMULATED: dict[str, tuple[Json, int, list[Json], tuple[int, int, int], dict[str
         [*CARDS, *CLASSES, template("t", "gpu"), resource_claim("other", allocated("cards", "gpu-0"))],
         (0, 1000, 2000),
         {"cannot allocate all claims": 1},
+    ),
+    "a key that no device has": (
+        BY_TEMPLATE,
+        1,
+        [*CARDS, device_class("typo", f"device.attributes['{NVIDIA}'].productname == 'a'"), template("t", "typo")],
+        (0, 0, 0),
+        {"running DynamicResources filter plugin: no such key: productname": 1},
     ),
     "shares of a card": (
         BY_TEMPLATE,

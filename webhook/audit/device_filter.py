@@ -167,7 +167,7 @@ def _filter_result(found: Mapping[int, NodeAllocation], fleet: Fleet) -> DeviceF
     for node, allocation in found.items():
         if allocation.outcome is AllocationOutcome.FAILED:
             text = f"{allocation.reason}, on node {fleet.nodes[node].name}: this ends scheduling on all nodes"
-            reason = FilterReason(ENDS_SCHEDULING, text)
+            reason = FilterReason(f"{ENDS_SCHEDULING}: {allocation.reason}", text)
             return DeviceFilterResult(dict.fromkeys(range(len(fleet.nodes)), reason))
     reasons = {
         node: FilterReason(allocation.reason, DETAILS.get(allocation.reason, allocation.reason))

@@ -303,4 +303,5 @@ def _place_pod(
         ),
         keep_reason=checked.decision.keep_reason,
         template=admitted.template,
+        devices={node: [each for some in found.claims for each in some] for node, found in devices.allocations.items()},
     )

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from webhook.errors import abbreviate_names
+from webhook.model.dra.allocator import ChosenDevice
 from webhook.model.gpu_resources import WHOLE_GPU
 from webhook.model.pods import Pod, pod_display_name
 from webhook.placement.nodes.device_plugin import largest_request
@@ -69,6 +71,7 @@ class PlacementResult(msgspec.Struct, frozen=True):
         on_each_node: Whether it is to run on each suitable node, as pods of a DaemonSet.
         unevaluated: Constraints that a scheduler would check, and that were not evaluated.
         keep_reason: The stable word for why it keeps its GPU request; "" if it does not, or requests none.
+        devices: The devices that its claims would get, by position of a feasible node.
     """
 
     title: str
@@ -87,6 +90,7 @@ class PlacementResult(msgspec.Struct, frozen=True):
     unevaluated: tuple[str, ...] = ()
     keep_reason: str = ""
     template: str = ""
+    devices: Mapping[int, Sequence[ChosenDevice]] = {}
 
     def node_name(self, node: int) -> str:
         """Return the name of a node."""
@@ -106,7 +110,7 @@ NODES = Table[PlacementRow](
     (
         Column("node", lambda row: row.result.node_name(row.node), "Node"),
         Column("", lambda row: _free_cell(row), "Free-units"),
-        Column("", lambda row: gpu_list(row.ranked.links.gpus) if row.ranked and row.ranked.links else "", "GPUs"),
+        Column("", lambda row: _gpus_cell(row), "GPUs"),
         Column("", lambda row: _links_cell(row.result.request, row.ranked), "Links"),
         Column("", lambda row: _reason_cell(row), "Reason", empty=""),
     )
@@ -204,6 +208,13 @@ def _free_cell(row: PlacementRow) -> str:
     return str(row.result.snapshot.free[row.node].gpus.get(resource, 0)) if resource else ""
 
 
+def _gpus_cell(row: PlacementRow) -> str:
+    """Return the indices of GPUs that the device plugin would choose, and the devices that claims would get."""
+    links = row.ranked.links if row.ranked else None
+    devices = [each.device.device for each in row.result.devices.get(row.node, ())] if row.ranked else []
+    return sanitize(", ".join(filter(None, (gpu_list(links.gpus) if links else "", abbreviate_names(devices)))))
+
+
 def _links_cell(request: PodRequirements, ranked: RankedNode | None) -> str:
     links = ranked.links if ranked else None
     if links is None or largest_request(request.container_requests) < 2:
@@ -272,6 +283,8 @@ def _feasible_node_document(placed: PlacementResult, each: RankedNode) -> dict[s
     if links:
         document |= {"gpus": links.gpus, "optimal": links.optimal, "nvlinkConnected": links.nvlink_connected}
         document |= {"unhealthy": links.unhealthy, "slowestMBs": links.quality.slowest}
+    if devices := placed.devices.get(each.node):
+        document["devices"] = [{"request": one.request, **one.device._asdict()} for one in devices]
     if placed.gang:
         document["domain"] = node_domain(placed.snapshot, each.node, placed.gang.label)
     return document
