@@ -201,6 +201,9 @@ def unreadable_result(source: SourceObject, context: EvaluationContext) -> Check
         return _invalid_result(source, error)
     if kind != POD and kind not in context.policies.workload_kinds:
         return _miswritten_kind(source, context)
+    served = f"{kind[0]}/v1".removeprefix("/")
+    if kind[0] in KUBERNETES_GROUPS and source.data["apiVersion"] != served:
+        return _miswritten_result(source, "apiVersion", served, source.data["apiVersion"])
     try:
         request = build_admission_request(source.data, context)
         ranges = context.view.ranges(request.namespace)
