@@ -202,8 +202,15 @@ def test_lint_names_the_kinds_that_it_does_not_check(rightslice: Run) -> None:
     run = rightslice("lint", "-f", "-", stdin=GPU_POD)
     assert run.err.splitlines() == [
         "0 objects: no findings",
-        "not checked: Pod. lint checks LimitRange, ResourceQuota",
+        "note: not checked: Pod. lint checks LimitRange, ResourceQuota",
     ]
+
+
+@pytest.mark.parametrize("form", ["text", "name", "json"])
+def test_lint_of_a_missing_file_prints_the_error_of_all_commands(rightslice: Run, form: str) -> None:
+    run = rightslice("lint", "none.yaml", "traps.yaml", "-o", form)
+    assert run.code == 2
+    assert "error: none.yaml: cannot be read: No such file or directory" in run.err.splitlines()
 
 
 def test_simulate_counts_denied_pods_apart_from_unschedulable_ones(rightslice: Run) -> None:

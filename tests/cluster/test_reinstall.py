@@ -93,6 +93,21 @@ def test_audit_after_kubectl_enforced_denies_nothing(clean_plane: Plane) -> None
     assert (installed(clean_plane).mode, actions(clean_plane)) == ("audit", ["Audit"])
 
 
+def test_kubectl_after_the_command_conflicts_only_over_what_differs(clean_plane: Plane) -> None:
+    install(clean_plane)
+    asyncio.run(apply_all(clean_plane, WEBHOOK_OBJECTS))
+    flags = "apply", "--server-side", "--dry-run=server", "-f"
+
+    same, other = (
+        clean_plane.kubectl(*flags, str(ROOT / "manifests" / file), check=False)
+        for file in ("install.yaml", "install-enforce.yaml")
+    )
+
+    assert "RIGHTSLICE_MODE" in other.stderr
+    deployment = [line for line in same.stderr.splitlines() if ".spec.template" in line]
+    assert deployment == [], same.stderr
+
+
 def webhooks_of(plane: Plane) -> list[Json]:
     return [hook for item in WEBHOOK_OBJECTS for hook in plane.api.get(api_path(item))["webhooks"]]
 

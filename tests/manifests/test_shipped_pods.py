@@ -28,6 +28,25 @@ def pod_spec(name: str) -> Json:
     return spec
 
 
+FIELD_OWNERS = (
+    "agent/daemonset.yaml",
+    "base/deployment.yaml",
+    "scheduler/extender/deployment.yaml",
+    "scheduler/second/deployment.yaml",
+)
+
+
+@pytest.mark.parametrize("name", FIELD_OWNERS)
+def test_references_to_fields_are_stored_as_they_are_written(name: str) -> None:
+    """A default that the API server adds to a list without keys is a conflict when another manager applies the list."""
+    sources = [
+        source for volume in pod_spec(name)["volumes"] for source in volume.get("projected", {}).get("sources", ())
+    ]
+    items = [item for source in sources for item in source.get("downwardAPI", {}).get("items", ())]
+
+    assert [item["fieldRef"]["apiVersion"] for item in items] == ["v1"]
+
+
 AGENT = pod_spec("agent/daemonset.yaml")
 [AGENT_CONTAINER] = AGENT["containers"]
 

@@ -12,7 +12,7 @@ from webhook.audit.object_files import SkippedDocument, SourceObject, read_objec
 from webhook.audit.pod_audit import audit_claims
 from webhook.cli import flags
 from webhook.cli.cluster_access import LIVE, ClusterFlags, open_live_cluster, reject_access_flags
-from webhook.cli.inputs import note_demo, read_cluster_view, snapshot_path
+from webhook.cli.inputs import note_demo, read_cluster_view, report_broken_files, snapshot_path
 from webhook.cli.output import (
     EXIT_FINDINGS,
     EXIT_INVALID_INPUT,
@@ -110,16 +110,15 @@ def lint_command(
     }
     write_reports(targets, reports)
     for problem in find_device_problems(view.devices.pools, view.classes, view.fleet) if view is not None else ():
-        print_note(sanitize(f"{problem.summary}: {problem.advice}"))
-    for document in skipped:
-        print_note(f"{sanitize(str(document.location))}: {sanitize(document.reason)}")
+        print_note(sanitize(f"note: {problem.summary}: {problem.advice}"))
+    report_broken_files(skipped)
     findings, errors = sum(len(result.findings) for result in results), sum(each.invalid for each in skipped)
     totals = pluralize(findings, "finding") if findings else "no findings"
     totals += f", {pluralize(errors, 'error')}" if errors else ""
     if not no_headers:
         print_note(f"{pluralize(len(selected) + len(claims), 'object')}: {totals}")
     if files and (other := sorted({each.data["kind"] for each in objects if each.data["kind"] not in LINTED_KINDS})):
-        print_note(f"not checked: {sanitize(', '.join(other))}. lint checks {', '.join(sorted(LINTED_KINDS))}")
+        print_note(f"note: not checked: {sanitize(', '.join(other))}. lint checks {', '.join(sorted(LINTED_KINDS))}")
     raise typer.Exit(EXIT_INVALID_INPUT if errors else EXIT_FINDINGS if results else EXIT_OK)
 
 
