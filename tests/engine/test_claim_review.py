@@ -1450,6 +1450,25 @@ def test_a_claim_that_pods_share_is_for_any_number_of_them() -> None:
 
 TOO_MANY = "must be devices that one node has, found no node of this cluster that has all of them"
 SERVED = device_class("whole", f"device.driver == '{NVIDIA}' && {ATTRIBUTES}.type == 'gpu'", "nvidia.com/gpu")
+MOST: dict[str, tuple[Json, str]] = {
+    "cards": (claim(request(count=3)), "Request at most 2."),
+    "many cards": (claim(request(count=32)), "Request at most 2."),
+    "slices": (claim(request(f"{ATTRIBUTES}.profile == '3g.40gb'", name="mig", count=5)), "Request at most 4."),
+    "a name that a class serves": (make_pod().requests("nvidia.com/gpu", "5").build(), "Request at most 2."),
+    "several requests": (claim(request(count=2), request(count=2) | {"name": "h"}), "Request fewer devices."),
+    "choices": (
+        claim({"name": "g", "firstAvailable": [{"name": "a", "deviceClassName": "gpu", "count": 3}]}),
+        "Request fewer devices.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("data", "fix"), MOST.values(), ids=MOST)
+def test_a_claim_of_too_many_devices_is_told_how_many_a_node_has(data: Json, fix: str) -> None:
+    [found] = findings(data, *CLUSTER, SERVED)
+    assert (found.code, found.message.partition(" (")[0], found.fix) == ("GPU-D104", TOO_MANY, fix)
+
+
 BY_NAME: dict[str, tuple[list[Json], dict[str, str], list[tuple[str, str]]]] = {
     "a class with devices": (CLUSTER, {f"{DEVICE_CLASS_PREFIX}gpu": "2"}, []),
     "a class that does not exist": (

@@ -326,7 +326,26 @@ def _allocation_findings(
     if nodes != ALL_NODES:
         return []  # that other nodes may have the devices is said of the pod
     message = "must be devices that one node has, found no node of this cluster that has all of them"
-    return [claim_warning("GPU-D104", (*path, "requests"), message, "Request fewer devices.")]
+    most = _most_on_a_node(spec, view)
+    fix = f"Request at most {most}." if most else "Request fewer devices."
+    return [claim_warning("GPU-D104", (*path, "requests"), message, fix)]
+
+
+def _most_on_a_node(spec: ClaimSpec, view: ClusterView) -> int:
+    """Return the most devices of its only request that a node has; 0 if the claim has several, or it is not known."""
+    requested = spec.devices.requests[0].exactly
+    if requested is None or len(spec.devices.requests) > 1:
+        return 0
+
+    def outcome(count: int) -> AllocationOutcome:
+        exactly = msgspec.structs.replace(requested, count=count)
+        fewer = msgspec.structs.replace(spec.devices.requests[0], exactly=exactly)
+        devices = msgspec.structs.replace(spec.devices, requests=(fewer,))
+        return allocate_anywhere((msgspec.structs.replace(spec, devices=devices),), view, ALL_NODES)
+
+    counts = range(1, min(requested.count, MAX_DEVICES + 1))
+    most = bisect_left(counts, True, key=lambda count: outcome(count) is AllocationOutcome.REJECTED)
+    return most if most and outcome(most) is AllocationOutcome.ALLOCATED else 0
 
 
 def _violated_constraint(spec: ClaimSpec, view: ClusterView, nodes: int) -> int | None:
