@@ -1443,6 +1443,15 @@ def test_a_class_that_is_requested_by_name_without_a_limit_is_reviewed() -> None
         assert (found.code, found.path) == (code, field)
 
 
+def test_a_part_of_a_device_of_a_class_leaves_the_pod_pending() -> None:
+    """The API server stores the amount, and the scheduler ends with an error when it binds the pod."""
+    name = f"{DEVICE_CLASS_PREFIX}gpu"
+    for amount, expected in (("500m", ["GPU-L104"]), ("1500m", ["GPU-L104"]), ("2000m", []), ("0", [])):
+        found = findings(make_pod().namespace("team").requests(name, amount).build(), *CLUSTER)
+        assert [each.code for each in found] == expected
+        assert all(each.mode is PolicyMode.WARN and each.path[-1] == name for each in found)
+
+
 def test_a_claim_that_pods_share_is_for_any_number_of_them() -> None:
     pods = make_pod().namespace("team").claims({"name": "a", "resourceClaimName": "c"})
     assert findings(workload("Deployment", pods, replicas=100), *CLUSTER, claim(request())) == []

@@ -69,8 +69,9 @@ from webhook.model.node_groups import GroupSources, nodes_with_siblings
 from webhook.model.node_masks import bit_positions
 from webhook.model.pod_resources import effective_amount
 from webhook.model.pods import Pod, PodResourceClaim, Toleration, is_daemon_pod
-from webhook.model.quantity import NANO, parse_whole_number
+from webhook.model.quantity import NANO, parse_nano_or_none, parse_whole_number
 
+NOT_WHOLE = "must be a whole number: the scheduler claims no device for a part of one, and the pod stays Pending"
 NAME_A_CLAIM = "Request them by a claim with tolerations: the claim that the scheduler makes has none."
 """What to write instead of an extended resource for devices with a taint."""
 
@@ -331,11 +332,12 @@ def _class_resource_findings(pod: Pod, view: ClusterView, namespace: str, nodes:
         for resource, amount in amounts_of_container(container).items():
             if (resource not in served and not resource.startswith(DEVICE_CLASS_PREFIX)) or resource in seen:
                 continue
-            count = parse_whole_number(amount)
+            count, where = parse_whole_number(amount), (*path, "resources", *field_of_amount(container, resource))
             if count and not is_advertised(resource, view):
                 seen.add(resource)
-                where = (*path, "resources", *field_of_amount(container, resource))
                 yield from _class_findings(resource, count, where, view, namespace, nodes)
+            elif count is None and resource.startswith(DEVICE_CLASS_PREFIX) and parse_nano_or_none(amount):
+                yield claim_warning("GPU-L104", where, f"{NOT_WHOLE} (found {amount!r})", "Write a whole number.")
 
 
 def _class_findings(

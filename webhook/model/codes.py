@@ -238,7 +238,8 @@ CODES: dict[str, FindingCode] = {
     ),
     "GPU-L104": _limits_code(
         "the GPU amount is not a whole number",
-        "Extended resources are counted in whole, non-negative units; the API server rejects anything else.",
+        "Extended resources are counted in whole, non-negative units; the API server rejects anything else. Of a "
+        "device class (`deviceclass.resource.kubernetes.io/NAME: 500m`) it stores a part, but the pod stays Pending.",
         "Write a whole number such as 1. For part of a GPU, request a MIG slice or a share.",
     ),
     "GPU-L105": _limits_code(
