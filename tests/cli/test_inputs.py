@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Run
+from webhook.audit.cluster_reader import ClusterReader, PolicySources
 from webhook.cache.policy_objects import PolicyObjects
-from webhook.cli.inputs import unused_policy_notes
+from webhook.cli.inputs import load_cluster_policies, unused_policy_notes
 from webhook.policy.loader import load_policies
 from webhook.server.policy_sources import LastLoaded, combine_sources
 
@@ -90,3 +91,31 @@ def test_a_policy_file_that_is_named_twice_is_read_once(
     result = rightslice("policy", "lint", "policies", str(file), "link.yaml")
 
     assert (result.code, result.err) == (0, "policies/a.yaml: no errors\n")
+
+
+class PolicyReader(ClusterReader):
+    """A cluster of which only the policies are known."""
+
+    def __init__(self, *files: tuple[str, str]) -> None:
+        self._sources = PolicySources(files, ())
+
+    def policies(self, namespace: str) -> PolicySources:
+        return self._sources
+
+
+INVALID = "apiVersion: rightslice.dev/v1alpha1\nkind: GPUPolicy\nmetadata: {name: a}\nspec: {mod: audit}\n"
+NO_POLICIES: dict[str, tuple[list[tuple[str, str]], str]] = {
+    "there are none": ([], "note: this cluster has no policies, neither as objects nor in the ConfigMap"),
+    "the only one is invalid": (
+        [("configmap/a.yaml", INVALID)],
+        "note: not in use as it is written: configmap/a.yaml:4:",
+    ),
+}
+
+
+@pytest.mark.parametrize(("files", "start"), NO_POLICIES.values(), ids=NO_POLICIES)
+def test_one_note_says_why_a_cluster_has_no_policies_in_use(files: list[tuple[str, str]], start: str) -> None:
+    notes: list[str] = []
+    assert load_cluster_policies(PolicyReader(*files), None, "", note=notes.append).policies == ()
+    [note] = notes
+    assert note.startswith(start)

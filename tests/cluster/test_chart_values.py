@@ -36,6 +36,7 @@ def test_the_namespace_of_the_agent_can_be_one_that_exists() -> None:
     assert created.keys() - existing.keys() == {"Namespace rightslice-agent"}
 
 
+GPU_LIMIT = "policies.a.limits.perPod[0].resource=nvidia.com/gpu"
 REJECTED = {
     "an amount that is none": ("webhook.resources.limits.memory=banana", "/webhook/resources/limits/memory"),
     "a negative amount": ("agent.resources.requests.cpu=-1", "/agent/resources/requests/cpu"),
@@ -153,6 +154,19 @@ REJECTED = {
         "prometheus.secretName=token",
         'must start with https:// with prometheus.secretName, whose token is a secret, found "http://prometheus-operated',
     ),
+    "a minimum above the maximum": (
+        f"{GPU_LIMIT},policies.a.limits.perPod[0].min=4,policies.a.limits.perPod[0].max=2",
+        "policies.a.limits.perPod[0].min: must be at most max, which is 2, found 4",
+    ),
+    "allowed amounts and a minimum": (
+        f"{GPU_LIMIT},policies.a.limits.perPod[0].allowed={{1,2}},policies.a.limits.perPod[0].min=1",
+        "policies.a.limits.perPod[0].allowed: must not be combined with min or max",
+    ),
+    "a limit without an amount": (GPU_LIMIT, "policies.a.limits.perPod[0]: must have allowed, min, max or default"),
+    "a part of a GPU": (
+        f"{GPU_LIMIT},policies.a.limits.perPod[0].allowed={{1,1.5}}",
+        "policies.a.limits.perPod[0]: must have whole numbers, because GPUs are counted in units, found 1.5",
+    ),
     "no URL": ("tracing.endpoint=otel.observability.svc:4318", "tracing.endpoint: must be an http or https URL"),
 }
 
@@ -184,6 +198,9 @@ ACCEPTED = [
     "enabled=true,global.region=eu",
     "webhook.resources.requests.cpu=0.5",
     "webhook.resources.limits.memory=1.5Gi",
+    f"{GPU_LIMIT},policies.a.limits.perPod[0].min=2,policies.a.limits.perPod[0].max=10",
+    f"{GPU_LIMIT},policies.a.limits.perPod[0].max=1.0",
+    "policies.a.limits.perGPU[0].resource=cpu,policies.a.limits.perGPU[0].max=1.5",
     "webhook.resources.limits.ephemeral-storage=1Gi,webhook.resources.limits.hugepages-2Mi=2Mi",
     r"webhook.resources.limits.example\.com/nic=1",
     "gpuResources={example.com/gpu,amd.com/*,intel.com/gpu-*}",

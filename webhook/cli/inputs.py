@@ -207,7 +207,7 @@ def load_cluster_policies(
     policies = halt_rollouts(combined.policies or PolicySet(), halted)
     for name in sorted(halted):
         note(f"note: the rollout of policy {sanitize(name)} was halted, so it is in audit mode for all workloads")
-    if not policies.policies and not sources.ready:
+    if not policies.policies and not sources.ready and not combined.errors:
         unseen = "Policy files of a server outside the cluster cannot be seen"
         hint = f"Name others: --policies {shipped_path('policies')}"
         places = "neither as objects nor in the ConfigMap rightslice-policies"

@@ -79,6 +79,33 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- include "rightslice.networkPolicy" . -}}
 {{- end -}}
 
+{{- define "rightslice.amounts" -}}
+{{- /* Fail for limits of a policy that no replica would load, and that no schema rejects. Arguments: policies. */ -}}
+{{- range $policy, $spec := . -}}
+{{- range $list := list "perPod" "perContainer" "perGPU" -}}
+{{- range $index, $rule := get ($spec.limits | default dict) $list | default list -}}
+{{- $place := printf "policies.%s.limits.%s[%d]" $policy $list $index -}}
+{{- if and (hasKey $rule "allowed") (or (hasKey $rule "min") (hasKey $rule "max")) -}}
+{{- fail (printf "%s.allowed: must not be combined with min or max. Write only allowed, or only min and max" $place) -}}
+{{- end -}}
+{{- if not (or (hasKey $rule "allowed") (hasKey $rule "min") (hasKey $rule "max") (hasKey $rule "default")) -}}
+{{- fail (printf "%s: must have allowed, min, max or default, found none. Write max: 8" $place) -}}
+{{- end -}}
+{{- $min := printf "%v" (get $rule "min") -}}
+{{- $max := printf "%v" (get $rule "max") -}}
+{{- if and (regexMatch "^[0-9]+$" $min) (regexMatch "^[0-9]+$" $max) (gt (atoi $min) (atoi $max)) -}}
+{{- fail (printf "%s.min: must be at most max, which is %s, found %s. Write min: %s or less, or increase max" $place $max $min $max) -}}
+{{- end -}}
+{{- range $amount := concat (list $min $max) (get $rule "allowed" | default list) -}}
+{{- if and (hasPrefix "nvidia.com/" $rule.resource) (regexMatch "^[0-9]*[.][0-9]*[1-9]0*$" (printf "%v" $amount)) -}}
+{{- fail (printf "%s: must have whole numbers, because GPUs are counted in units, found %v. Write max: 1" $place $amount) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "rightslice.networkPolicy" -}}
 {{- /* Omit a NetworkPolicy that values turn off, and set the ports and the addresses of the API servers. */ -}}
 {{- if eq .object.kind "NetworkPolicy" -}}
