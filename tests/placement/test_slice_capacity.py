@@ -133,6 +133,11 @@ def test_the_product_is_that_of_the_slices_where_no_label_names_it() -> None:
     assert capacity(*on_node(card("gpu-0"), count=2)).product_text == "product not published"
 
 
+def test_a_node_with_cards_of_several_products_names_each_once() -> None:
+    cards = [card("gpu-0", "NVIDIA A10", memory="23028Mi"), card("gpu-1"), card("gpu-2")]
+    assert capacity(*on_node(*cards)).product == "A10, H100-80GB-HBM3"
+
+
 def test_a_tainted_card_is_no_card_of_an_unschedulable_node() -> None:
     tainted = capacity(*on_node(card("gpu-0") | {"taints": [TAINT]}, card("gpu-1")))
     cordoned = capacity(make_node("n", {}) | {"spec": {"unschedulable": True}}, *CUT[1:])

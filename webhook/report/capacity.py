@@ -204,7 +204,7 @@ def slice_capacity(
     unknown = sum(card.unknown_milli for card in cards)
     return NodeCapacity(
         name=node.name,
-        product=next((card.product.removeprefix("NVIDIA-") for card in cards), ""),
+        product=", ".join(dict.fromkeys(card.product.removeprefix("NVIDIA-") for card in cards if card.product)),
         installed_gpus=len(cards),
         allocated_milli=sum(card.allocated_milli for card in cards),
         free_milli=free if schedulable else 0,
