@@ -276,6 +276,9 @@ SAVINGS: dict[str, tuple[Sequence[Json], Json, int, str, list[str]]] = {
     ),
     "slices that save too little": ((*GPUS, *CLASSES), claim(), 90, TOO_SMALL, []),
     "a need that only the card covers": ((*GPUS, *CLASSES), claim("60Gi"), 90, "NoOffer", []),
+    "a need that only a slice of the whole card covers": (
+        (*GPUS, device_class("gpu", IS_GPU), MIG), claim("60Gi"), 20, TOO_SMALL, [],
+    ),
     "a selector that excludes the slices": (
         (*GPUS, *CLASSES),
         claim(**selected_by(f"{TYPE} == 'gpu'")), 50, "ExcludedBySelectors", [],

@@ -25,6 +25,7 @@ from webhook.engine.smaller_devices import (
     FIRST_AVAILABLE_MINOR,
     DeviceAlternative,
     excludes_smaller_devices,
+    find_covering_parts,
     find_requested_devices,
     find_smaller_devices,
     find_unguarded_class,
@@ -299,7 +300,7 @@ def _explain_no_choice(requested: DeviceRequest, context: _ClaimContext) -> Keep
     requested_devices = find_requested_devices(requested, view) or ()
     if not found and all(is_part_of_card(each) for each in requested_devices):
         return KeepRequest(KeepReason.NOTHING_SMALLER, declared.text)
-    if not found:
+    if not (found := found or find_covering_parts(requested, declared, view)):
         unguarded = find_unguarded_class(requested, declared, view)
         return KeepRequest(KeepReason.UNGUARDED_CLASS if unguarded else KeepReason.NO_OFFER, unguarded or declared.text)
     if not (usable := _without_errors(found, requested, context)):

@@ -96,6 +96,12 @@ def find_smaller_devices(
     return found if not min_saving_percent or any(one.profile for one in found) else []
 
 
+def find_covering_parts(requested: DeviceRequest, declared: DeclaredNeed, view: ClusterView) -> list[DeviceAlternative]:
+    """Return the MIG devices that cover a need, also those as large as what was requested."""
+    current = find_requested_devices(requested, view)
+    return list(_parts_of_cards(requested, declared, current, view)) if current else []
+
+
 def _parts_of_cards(
     requested: DeviceRequest, declared: DeclaredNeed, current: Sequence[PublishedDevice], view: ClusterView
 ) -> Iterator[DeviceAlternative]:
