@@ -307,6 +307,15 @@ def test_without_a_cluster_no_report_speaks_of_one(rightslice: Run, form: str) -
     assert "in this cluster" not in out
 
 
+def test_without_nodes_no_request_is_recommended_to_be_kept(rightslice: Run) -> None:
+    pod = ("deploy/sized.json", "--policies", "policies", "--namespace-labels", "sized=true", "--sort-by", "pods")
+    found = rightslice("rightsize", *pod, "-o", "wide")
+    assert "keep: " not in found.out
+    assert "unknown without the nodes of a cluster" in found.out
+    [row] = rightslice("rightsize", *pod, "--no-headers").out.splitlines()
+    assert row.split()[-2:] == ["unknown", "-"]
+
+
 ADD_CLUSTER = "Right-sizing of 1 object: unknown without the nodes of a cluster. Add --cluster SNAPSHOT, or"
 CLUSTER_HINTS = {
     "a pod that slices could serve": (("deploy/sized.json",), True),

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from webhook.model.decisions import DENIED
 from webhook.model.prices import NodePrices
-from webhook.report.check import resource_with_meaning
+from webhook.report.check import UNKNOWN_OUTCOME, resource_with_meaning
 from webhook.report.costs import ProductPrice, cost_csv, cost_text, prices_document
 from webhook.report.reach import ReachReport, reach_document
 from webhook.report.results import ContainerUsage
@@ -37,8 +37,10 @@ def recommended_resource(row: WorkloadReport) -> str:
 
 
 def advice_text(row: ContainerRow) -> str:
-    """Return the resource that one unit would become, or that it stays and the word of the reason."""
+    """Return the resource that one unit would become, or that it stays and the word of the reason, or "unknown"."""
     workload = row.workload
+    if workload.outcome == UNKNOWN_OUTCOME:
+        return "unknown"
     if workload.recommended:
         return resource_with_meaning(workload.recommended, workload.recommended_meaning)
     reason = workload.keep_reason or (DENIED if workload.denied else "")
