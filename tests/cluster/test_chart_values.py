@@ -142,6 +142,10 @@ REJECTED = {
         "webhook.tolerations[0].key=a,webhook.tolerations[0].tolerationSeconds=5",
         "missing property 'effect'",
     ),
+    "an issuer that is not asked": (
+        "certManager.issuerRef.name=internal",
+        "certManager.enabled: must be true with certManager.issuerRef",
+    ),
     "addresses that are restricted by nothing": (
         "networkPolicy.enabled=false,networkPolicy.apiServerCIDRs={10.0.0.0/28}",
         "networkPolicy.enabled: must be true with networkPolicy.apiServerCIDRs",
