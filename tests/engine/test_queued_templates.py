@@ -192,6 +192,16 @@ HOLDER = make_pod("holder").requests(SLICE, "7").requests("nvidia.com/mig-3g.40g
 CARDS = [make_pod(name).gpus(8).spec(nodeName=name).build() for name in ("whole", "mig")]
 
 
+def full_with_classes(**classes: Json) -> ClusterView:
+    """Return a cluster whose GPUs and slices are in use, with these PriorityClasses and those of every cluster."""
+    found = {"system-node-critical": {"value": 2000001000}} | classes
+    priorities = [
+        {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}} | fields
+        for name, fields in found.items()
+    ]
+    return queues(flavor(), cluster_queue(QUOTAS), HOLDER, *CARDS, *priorities)
+
+
 def with_reserved(quotas: Json, *resources: str, **spec: Any) -> Json:
     """Return a ClusterQueue in which workloads have reserved seven or eight units of some resources."""
     amounts = [{"name": name, "total": "7" if name == SLICE else "8"} for name in resources]
@@ -347,6 +357,17 @@ KEPT = {
         job(), KeepReason.NO_FREE_CAPACITY, configured(HOLDER, frameworks=["jobset.x-k8s.io/jobset"])
     ),
     "no slice is free now": Kept(job(), KeepReason.NO_FREE_CAPACITY, queues(flavor(), cluster_queue(QUOTAS), HOLDER)),
+    "no slice is free now, and the scheduler may preempt pods of the lowest priority for whole GPUs": Kept(
+        job(), KeepReason.NO_FREE_CAPACITY, full_with_classes(spare={"value": -10})
+    ),
+    "no slice is free now, and its PriorityClass may preempt pods for whole GPUs": Kept(
+        job(small_pod().spec(priorityClassName="high")),
+        KeepReason.NO_FREE_CAPACITY,
+        full_with_classes(high={"value": 10}),
+    ),
+    "no slice is free now, and a PriorityClass that is not known may preempt pods for whole GPUs": Kept(
+        job(small_pod().spec(priorityClassName="other")), KeepReason.NO_FREE_CAPACITY, full_with_classes()
+    ),
     "too little CPU is free now beside the slices": Kept(
         job(small_pod().requests("cpu", "16")),
         KeepReason.NO_FREE_CAPACITY,
@@ -512,6 +533,22 @@ CHANGED = {
         configured(frameworks=["jobset.x-k8s.io/jobset"], externalFrameworks=["Job.v1.batch"]),
     ),
     "no slice is free now, and no whole GPU either": (job(), queues(flavor(), cluster_queue(QUOTAS), HOLDER, *CARDS)),
+    "no slice or whole GPU is free, and no pod has a lower priority": (
+        job(),
+        full_with_classes(high={"value": 10}),
+    ),
+    "no slice or whole GPU is free, and pods without a PriorityClass get the lowest": (
+        job(),
+        full_with_classes(usual={"value": 10, "globalDefault": True}, high={"value": 20}),
+    ),
+    "no slice or whole GPU is free, and its PriorityClass preempts no pods": (
+        job(small_pod().spec(priorityClassName="patient")),
+        full_with_classes(patient={"value": 10, "preemptionPolicy": "Never"}),
+    ),
+    "no slice or whole GPU is free, and the pods preempt none": (
+        job(small_pod().spec(priorityClassName="high", preemptionPolicy="Never")),
+        full_with_classes(high={"value": 10}),
+    ),
     "no quota is free now, neither for slices nor for whole GPUs": (
         job(),
         queues(flavor(), with_reserved(QUOTAS, SLICE, WHOLE)),

@@ -266,7 +266,8 @@ def _reason_by_use(
     """Return why pods that could start now with whole GPUs would wait for slices; None if they could not either.
 
     Kueue takes the first flavor whose quota is free. Quota that a cohort may lend counts for whole GPUs, and not for
-    slices. So does quota of workloads that the queue may preempt, and partial admission: fewer pods may start.
+    slices. So does quota of workloads that the queue may preempt, and partial admission: fewer pods may start. What
+    pods hold that the scheduler may preempt counts for whole GPUs, too.
 
     Args:
         nodes: Mask of the live nodes with slices; 0 if new nodes have them.
@@ -278,21 +279,28 @@ def _reason_by_use(
     whole = whole._replace(free=whole.free or whole.borrowing)
     preempts = queue.cluster_queue.may_preempt and (whole.sufficient or whole.free)
     cards = live.view.fleet.nodes_advertising(WHOLE_GPU)
-    if not preempts and not _may_start(queue, fewest, whole, WHOLE_GPU, cards, live):
+    count_slots = _count_preemptible_slots if live.view.pod_classes.may_preempt(live.pod) else _count_free_slots
+    if not preempts and not _may_start(queue, fewest, whole, WHOLE_GPU, cards, live, count_slots):
         return None
     if not choice.free:
         detail = f"{pods} of {resource} in {queue.title}"
         return KeepRequest(KeepReason.QUEUE_QUOTA_IN_USE, detail)
-    if not nodes or _may_start(queue, pods, choice, resource, nodes, live):
+    if not nodes or _may_start(queue, pods, choice, resource, nodes, live, _count_free_slots):
         return None
     return KeepRequest(KeepReason.NO_FREE_CAPACITY, f"{pods} of {resource}")
 
 
 def _may_start(
-    queue: WorkloadQueue, pods: int, choice: FlavorChoice, resource: str, nodes: int, live: FeasibleNodes
+    queue: WorkloadQueue,
+    pods: int,
+    choice: FlavorChoice,
+    resource: str,
+    nodes: int,
+    live: FeasibleNodes,
+    count_slots: SlotCounter,
 ) -> bool:
-    """Return whether the queue has quota for the pods now, and live nodes of a mask have units free for all."""
-    slots = TemplateSlots(queue, resource, nodes, live, count_slots=_count_free_slots)
+    """Return whether the queue has quota for the pods now, and live nodes of a mask have units for all."""
+    slots = TemplateSlots(queue, resource, nodes, live, count_slots=count_slots)
     return any(
         slots.reason_against(each, pods) is None
         for flavor in choice.free[:1]
@@ -455,6 +463,11 @@ def _count_free_slots(feasible: FeasibleNodes, resource: str, nodes: int, most: 
     allowed = feasible.with_free_ports(nodes)
     one_on_node = bool(feasible.ports)
     return feasible.view.count_free_slots(resource, allowed, *feasible.amounts(), most, one_on_node=one_on_node)
+
+
+def _count_preemptible_slots(feasible: FeasibleNodes, resource: str, nodes: int, most: int) -> int:
+    """Return how many pods can start on nodes of a mask, up to a number, if the scheduler preempts what runs there."""
+    return max(_count_free_slots(feasible, resource, nodes, most), _count_slots(feasible, resource, nodes, most))
 
 
 def reason_to_keep_all(decided: Sequence[tuple[PodTemplate, Decision]], queue: ChargingQueue) -> KeepRequest | None:

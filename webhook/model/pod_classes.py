@@ -7,7 +7,7 @@ Sources: `plugin/pkg/admission/runtimeclass`, `plugin/pkg/admission/priority`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -15,6 +15,9 @@ from msgspec.structs import replace
 from webhook.model.api_struct import ApiStruct
 from webhook.model.pods import ObjectMeta, Pod, QuantityText
 from webhook.well_known import Json
+
+NEVER = "Never"
+"""The preemption policy of pods for which the scheduler ends no others."""
 
 
 class Overhead(ApiStruct, frozen=True):
@@ -36,6 +39,7 @@ class PriorityClass(ApiStruct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     value: int = 0
     global_default: bool = False
+    preemption_policy: str = ""
 
 
 class PodClasses(NamedTuple):
@@ -45,11 +49,26 @@ class PodClasses(NamedTuple):
         overheads: The overhead of each RuntimeClass that has one.
         default_priority_class: The PriorityClass of pods that name none; "" if there is no default.
         priorities: The value of each PriorityClass. Every cluster has some.
+        never_preempting: The PriorityClasses whose pods wait instead of preempting others.
     """
 
     overheads: Mapping[str, Mapping[str, QuantityText]] = {}
     default_priority_class: str = ""
     priorities: Mapping[str, int] = {}
+    never_preempting: Collection[str] = ()
+
+    def may_preempt(self, pod: Pod) -> bool:
+        """Return whether the scheduler may preempt pods of a lower priority for a pod.
+
+        Pods may have the value of any PriorityClass, or of none. A pod of an unknown priority may preempt others.
+        """
+        name = pod.spec.priority_class_name or self.default_priority_class
+        if pod.spec.preemption_policy == NEVER or name in self.never_preempting:
+            return False
+        priority = self.priority_of(pod)
+        if priority is None:
+            return bool(name)
+        return priority > min([*self.priorities.values(), *([] if self.default_priority_class else [0])], default=0)
 
     def priority_of(self, pod: Pod) -> int | None:
         """Return the priority that a pod has or will have; None if it is not known."""
@@ -94,4 +113,5 @@ def summarize_pod_classes(
     defaults = [(each.value, each.metadata.name) for each in classes if each.global_default]
     overheads = {each.metadata.name: each.overhead.pod_fixed for each in runtime_classes if each.overhead.pod_fixed}
     priorities = {each.metadata.name: each.value for each in classes}
-    return PodClasses(overheads, min(defaults)[1] if defaults else "", priorities)
+    patient = frozenset(each.metadata.name for each in classes if each.preemption_policy == NEVER)
+    return PodClasses(overheads, min(defaults)[1] if defaults else "", priorities, patient)

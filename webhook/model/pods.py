@@ -294,6 +294,7 @@ class PodSpec(ApiStruct, frozen=True):
     overhead: dict[str, QuantityText] = {}
     priority_class_name: str = ""
     priority: int | None = None
+    preemption_policy: str = ""
     active_deadline_seconds: int | None = None
     service_account_name: str = ""
     scheduler_name: str = ""
