@@ -230,7 +230,7 @@ def _restricted_requests(
             message = f"must not be true without the label {ADMIN_ACCESS_LABEL}: true of the namespace"
             yield claim_warning("GPU-D108", (*where, "adminAccess"), message, "Remove it.")
         elif request.allocation_mode == "All" and may_hold_gpus(request.device_class_name, view.classes):
-            message = "requests every matching device of a node, and waits until nobody has one of them"
+            message = "requests every matching device of a node, and waits while another claim holds one alone"
             yield claim_warning("GPU-D111", (*where, "allocationMode"), message, "Write ExactCount, and a count.")
 
 

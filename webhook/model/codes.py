@@ -472,7 +472,8 @@ CODES: dict[str, FindingCode] = {
     "GPU-D111": _claim_code(
         "a claim requests all devices of a node",
         "allocationMode All takes every matching device of a node, and the pod stays Pending while another claim has "
-        "one of them. In namespaces with the label resource.kubernetes.io/admin-access: true it is expected.",
+        "one of them that claims cannot share. In namespaces with the label "
+        "resource.kubernetes.io/admin-access: true it is expected.",
         "Write allocationMode ExactCount and a count.",
     ),
     "GPU-D112": _claim_code(
