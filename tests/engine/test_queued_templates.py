@@ -483,6 +483,16 @@ def test_the_advice_about_queued_workloads_right_sizes_them() -> None:
     assert limits_of(apply_patch(job(), review(job(), TEMPLATES, view=queues()))) == {SLICE: "1"}
 
 
+@pytest.mark.parametrize("queue", [QUEUE, {}], ids=["queued", "without a queue"])
+def test_the_advice_about_workers_of_one_job_right_sizes_the_only_worker(queue: Json) -> None:
+    kept = review(job_set(1, labels=queue, pod=small_pod()), TEMPLATES, view=queues())
+    followed = review(job_set(1, labels=queue), TEMPLATES, view=queues())
+
+    assert kept.keep_reason == "GangMember"
+    assert 'rightslice.dev/gang-size: "1"' in kept.findings[0].fix
+    assert isinstance(followed.outcome, OfferChoice)
+
+
 @pytest.mark.parametrize("case", KEPT.values(), ids=KEPT)
 def test_a_template_that_is_kept(case: Kept) -> None:
     decision = review(case.workload, case.policy, view=case.view, operation=case.operation)
@@ -1028,12 +1038,12 @@ def other_amounts(container: Json) -> Json:
     }
 
 
-def job_set(*pods: int, labels: Json = QUEUE) -> Json:
+def job_set(*pods: int, labels: Json = QUEUE, pod: PodMaker | None = None) -> Json:
     """Return a JobSet with a job for each number of pods."""
     jobs = [
         {
             "name": f"j{index}",
-            "template": {"spec": job(single(small_pod()), parallelism=count, completions=count)["spec"]},
+            "template": {"spec": job(pod or single(small_pod()), parallelism=count, completions=count)["spec"]},
         }
         for index, count in enumerate(pods)
     ]

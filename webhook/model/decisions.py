@@ -90,6 +90,7 @@ class KeepReason(StrEnum):
     GANG_MEMBER = (
         "GangMember",
         "the workers of one job must have equal GPUs that can reach each other, so all of them keep whole GPUs",
+        'If the job has one worker, annotate its pod template with rightslice.dev/gang-size: "1".',
     )
     MIXED_RESOURCES = ("MixedResources", "it requests several GPU resources")
     DAEMON_SET = ("DaemonSetPod", "pods of a DaemonSet are never rewritten")
