@@ -800,7 +800,9 @@ GROWN = {
     "a policy that keeps": Grown(job(), from_zero(new_group()), KeepReason.NO_OFFER, TEMPLATES),
     "a group that does not grow": Grown(job(), from_zero(new_group(grows=False)), KeepReason.NO_OFFER),
     "machines as many as the pods need": Grown(job(parallelism=14), from_zero(machines(1, 3))),
-    "fewer machines than the pods need": Grown(job(parallelism=15), from_zero(machines(1, 3)), KeepReason.NO_OFFER),
+    "fewer machines than the pods need": Grown(
+        job(parallelism=15), from_zero(machines(1, 3)), KeepReason.NO_FLAVOR_NODES
+    ),
     "live and new nodes together": Grown(
         job(parallelism=14), from_zero(machines(2, 3), nodes=(whole_node(), mig_node()))
     ),
@@ -811,33 +813,35 @@ GROWN = {
     ),
     "copies of a live node": Grown(job(parallelism=50), from_zero(nodes=(whole_node(), grouped(mig_node()))), None),
     "pods that a new node is too small for": Grown(
-        job(small_pod().requests("cpu", "64")), from_zero(new_group()), KeepReason.NO_OFFER
+        job(small_pod().requests("cpu", "64")), from_zero(new_group()), KeepReason.NO_FLAVOR_NODES
     ),
     "a flavor of the new nodes": Grown(job(), from_zero(flavor(labels=TO_POOL), QUOTA, new_group())),
     "a flavor of other nodes": Grown(
-        job(), from_zero(flavor(labels={"pool": "other"}), QUOTA, new_group()), KeepReason.NO_OFFER
+        job(), from_zero(flavor(labels={"pool": "other"}), QUOTA, new_group()), KeepReason.NO_FLAVOR_NODES
     ),
     "a flavor with a label that agents add later": Grown(
-        job(), from_zero(flavor(labels=TO_MIG_NODES), QUOTA, new_group()), KeepReason.NO_OFFER
+        job(), from_zero(flavor(labels=TO_MIG_NODES), QUOTA, new_group()), KeepReason.NO_FLAVOR_NODES
     ),
     "a flavor with a topology": Grown(
-        job(), from_zero(flavor(topologyName="racks"), QUOTA, new_group()), KeepReason.NO_OFFER
+        job(), from_zero(flavor(topologyName="racks"), QUOTA, new_group()), KeepReason.UNMODELED_CONSTRAINT
     ),
     "a taint that the flavor tolerates": Grown(
         job(), from_zero(flavor(tolerations=[TOLERATION]), QUOTA, new_group(taints=[TAINT]))
     ),
-    "a taint that nothing tolerates": Grown(job(), from_zero(new_group(taints=[TAINT])), KeepReason.NO_OFFER),
+    "a taint that nothing tolerates": Grown(job(), from_zero(new_group(taints=[TAINT])), KeepReason.NO_FLAVOR_NODES),
     "a GPU taint, which pods are made to tolerate only if live nodes have it": Grown(
         job(),
         from_zero(new_group(taints=[GPU_TAINT])),
-        KeepReason.NO_OFFER,
+        KeepReason.NO_FLAVOR_NODES,
         GROW + "\ninjection: {tolerations: auto}",
     ),
     "a zone of the new nodes": Grown(
         job(small_pod().spec(nodeSelector={ZONE: "b"})), from_zero(new_group(labels={ZONE: "b"}))
     ),
     "another zone": Grown(
-        job(small_pod().spec(nodeSelector={ZONE: "a"})), from_zero(new_group(labels={ZONE: "b"})), KeepReason.NO_OFFER
+        job(small_pod().spec(nodeSelector={ZONE: "a"})),
+        from_zero(new_group(labels={ZONE: "b"})),
+        KeepReason.NO_FLAVOR_NODES,
     ),
     "a volume in the zone of the new nodes": Grown(
         job(small_pod().spec(volumes=VOLUME)), from_zero(new_group(labels={ZONE: "b"}), *volume_in("b"))
@@ -845,7 +849,7 @@ GROWN = {
     "a volume in another zone": Grown(
         job(small_pod().spec(volumes=VOLUME)),
         from_zero(new_group(labels={ZONE: "b"}), *volume_in("a")),
-        KeepReason.NO_OFFER,
+        KeepReason.NO_FLAVOR_NODES,
     ),
 }
 

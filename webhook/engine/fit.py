@@ -249,7 +249,7 @@ def _explain_no_growth(
                 return KeepRequest(KeepReason.NO_GROWTH, lack)
     if choice.reason is KeepReason.NO_FREE_CAPACITY:
         return KeepRequest(KeepReason.NO_GROWTH, choice.detail)
-    if grown is None or grown.reason is KeepReason.NO_OFFER or context.request.queued is not None:
+    if grown is None or grown.reason is KeepReason.NO_OFFER:
         return choice
     return grown
 
