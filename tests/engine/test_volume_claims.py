@@ -88,6 +88,24 @@ CASES = {
         KeepReason.VOLUME_UNBOUND,
         "claim data is not bound yet",
     ),
+    "the claim is not bound, and its class does not exist": Case(
+        (make_claim("data", "other"), make_class()),
+        ONE,
+        KeepReason.VOLUME_UNBOUND,
+        "claim data is not bound yet, and its class other was not found",
+    ),
+    "the class of an ephemeral volume does not exist": Case(
+        (make_class("other"),),
+        small(ephemeral_volume("tmp")),
+        KeepReason.VOLUME_UNBOUND,
+        "an ephemeral volume: class fast was not found",
+    ),
+    "the class of an ephemeral volume does not wait for a pod": Case(
+        (make_class(mode="Immediate"),),
+        small(ephemeral_volume("tmp")),
+        KeepReason.VOLUME_UNBOUND,
+        "an ephemeral volume: class fast does not wait for a pod",
+    ),
     "the claim is in use": Case(
         (make_claim("data", volume="v", modes=("ReadWriteOncePod",)), make_volume("v"), OTHER.build()),
         ONE,

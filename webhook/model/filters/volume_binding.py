@@ -111,8 +111,14 @@ def reject_by_claim(namespace: str, use: VolumeUse, storage: StorageView) -> Vol
     if is_fully_bound(claim):
         return _reject_by_missing_volume(claim, storage)
     if claim.spec.volume_name or not storage.binds_later(claim_class(claim)):
-        return VolumeRejection(VolumeProblem.UNBOUND, everywhere, UNBOUND_IMMEDIATE, f"claim {name} is not bound yet")
+        return VolumeRejection(VolumeProblem.UNBOUND, everywhere, UNBOUND_IMMEDIATE, _describe_unbound(claim, storage))
     return None
+
+
+def _describe_unbound(claim: PersistentVolumeClaim, storage: StorageView) -> str:
+    name, unbound = claim_class(claim), f"claim {claim.metadata.name} is not bound yet"
+    is_missing = name and name not in storage.objects.classes
+    return f"{unbound}, and its class {name} was not found" if is_missing else unbound
 
 
 def _reject_by_missing_claim(namespace: str, use: VolumeUse, storage: StorageView) -> VolumeRejection | None:
@@ -126,7 +132,8 @@ def _reject_by_missing_claim(namespace: str, use: VolumeUse, storage: StorageVie
     class_name = storage.class_name(use.spec)
     if storage.binds_later(class_name) and not use.spec.volume_name:
         return None
-    why = f"class {class_name} does not wait for a pod" if class_name else "no class"
+    lack = "does not wait for a pod" if class_name in storage.objects.classes else "was not found"
+    why = f"class {class_name} {lack}" if class_name else "no class"
     return VolumeRejection(VolumeProblem.UNBOUND, everywhere, UNBOUND_IMMEDIATE, f"an ephemeral volume: {why}")
 
 
