@@ -127,6 +127,29 @@ def test_a_webhook_without_conditions_gets_every_pod() -> None:
     assert read_sent_resources(bare).includes("example.com/gpu")
 
 
+EDITED: dict[str, Json] = {
+    "no conditions": {"webhooks": [{"name": "validate.rightslice.dev"}]},
+    "no webhooks": {},
+    "a condition that each name meets": {
+        "webhooks": [
+            {
+                "name": "validate.rightslice.dev",
+                "matchConditions": [{"name": "all", "expression": "names.exists(name, name.startsWith(''))"}],
+            }
+        ]
+    },
+}
+
+
+@pytest.mark.parametrize("validating", EDITED.values(), ids=EDITED)
+def test_an_installation_adds_no_name_that_an_admin_could_not_write(validating: Json) -> None:
+    """It restores the conditions as shipped, instead of sending the pods with any resource."""
+    added = read_sent_resources(validating).added
+
+    assert added == ()
+    assert with_gpu_resources(webhook_configurations(), added) == webhook_configurations()
+
+
 def test_every_condition_that_tests_the_names_of_gpus_gets_the_added_ones() -> None:
     objects = with_gpu_resources(webhook_configurations(), ["example.com/gpu"])
     expressions = [

@@ -80,8 +80,8 @@ class SentResources(NamedTuple):
 
     @property
     def added(self) -> tuple[str, ...]:
-        """Those that an admin added."""
-        return tuple(name for name in self.names if name not in _DEFAULT_NAMES)
+        """Those that an admin added and may add again; not `*`, as which a webhook without conditions is read."""
+        return tuple(name for name in self.names if name not in _DEFAULT_NAMES and is_resource_glob(name))
 
     def includes(self, resource: str) -> bool:
         """Return whether a pod is sent because of a resource."""
