@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.model.assumed_pods import MAX_ASSUMED_PODS, MAX_HOLDERS, MAX_KINDS, AssumedPod, AssumedPods, ObservedPod
+from webhook.model.assumed_pods import MAX_ASSUMED_PODS, MAX_KINDS, MAX_NAMESPACES, AssumedPod, AssumedPods, ObservedPod
+from webhook.model.filters.pod_ties import PendingPod
 from webhook.model.node_masks import ThresholdIndex
+from webhook.model.pod_volumes import VolumeUse
 from webhook.model.waiting_pods import sum_units
 
 GPU = "nvidia.com/gpu"
@@ -127,18 +129,30 @@ def test_units_of_a_namespace_are_those_of_its_pods(steps: list[tuple[str, str, 
     assumed = AssumedPods()
     for number, (namespace, resource, count, times) in enumerate(steps):
         one = AssumedPod(str(number), resource, 1, count, 1.0 + number % 9, (namespace, "p"), times=times)
+        claims = (namespace, (VolumeUse(resource),))
+        one = msgspec.structs.replace(one, pending=PendingPod(namespace, ()), claims=claims)
         assumed = assumed.with_pod(one)
     left = assumed.without_expired(now)
     for namespace, resource in itertools.product("abc", "xy"):
-        of_both = [each for each in left.all_pods() if each.held_by == (namespace, resource)]
+        of_both = [each for each in left.all_pods() if each.quota_key == (namespace, resource)]
         assert left.count_units(namespace, resource) == sum(each.count * each.times for each in of_both)
+    rebuilt = AssumedPods(left.all_pods())
+    assert rebuilt.units == {resource: kinds for resource, kinds in left.units.items() if kinds}
+    assert (rebuilt.claims, rebuilt.pending_pods) == (left.claims, left.pending_pods)
+    assert all(rebuilt.count_units(*key) == left.count_units(*key) for key in itertools.product("abc", "xy"))
+
+
+def test_units_without_a_namespace_count_for_none() -> None:
+    assumed = AssumedPods([AssumedPod("u", GPU, 1, 2, 10.0), AssumedPod("v", GPU, 1, 3, 10.0, ("team", "a"))])
+    assert (assumed.count_units("team", GPU), assumed.count_units("other", GPU)) == (3, 0)
+    assert assumed.with_pod(AssumedPod("w", GPU, 1, 2, 20.0)).count_units("team", GPU) == 3
 
 
 def test_units_of_too_many_namespaces_count_for_every_one() -> None:
     assumed = AssumedPods()
-    for number in range(MAX_HOLDERS + 10):
+    for number in range(MAX_NAMESPACES + 10):
         assumed = assumed.with_pod(AssumedPod(f"u-{number}", GPU, 1, 2, float(number), (f"team-{number}", "a")))
     assert assumed.count_units("team-0", GPU) == 2 + 2 * 10
     assert assumed.count_units("another", GPU) == 2 * 10
-    assert assumed.without_expired(MAX_HOLDERS + 4.0).count_units("another", GPU) == 2 * 5
-    assert assumed.without_expired(MAX_HOLDERS + 10.0).count_units("another", GPU) == 0
+    assert assumed.without_expired(MAX_NAMESPACES + 4.0).count_units("another", GPU) == 2 * 5
+    assert assumed.without_expired(MAX_NAMESPACES + 10.0).count_units("another", GPU) == 0

@@ -182,6 +182,16 @@ def test_pods_of_other_namespaces_do_not_count_in_a_quota() -> None:
     assert given_under_quota(1, make_namespace("other"), other) == 1
 
 
+def test_a_pod_that_takes_a_slice_in_another_namespace_does_not_count_in_a_quota() -> None:
+    nodes = [mig_node(name, small=7, large=0) for name in "ab"]
+    view = view_of(make_namespace("team"), make_namespace("other"), *nodes, stale_quota(2))
+    state = AdmissionState(POLICY, view.with_replicas(2), UsageView(), PolicyLoadStatus(NOW))
+    with serve_site(decide, state=state) as site:
+        site.evaluate(review(gpu_pod("taker").namespace("other").build(), uid="t", namespace="other"))
+        answer = site.evaluate(review(make_pod("p").gpus(1).needs("8Gi").build(), uid="p"), "/mutate").response
+    assert "patch" in answer
+
+
 def test_replicas_that_decide_at_the_same_time_share_a_quota() -> None:
     assert [given_under_quota(limit, replicas=2) for limit in (1, 2, 3, 5)] == [1, 1, 2, 2]
 

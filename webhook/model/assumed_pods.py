@@ -7,7 +7,7 @@ which each uses its own range.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
@@ -25,7 +25,7 @@ from webhook.model.waiting_pods import MANY_AMOUNTS, UnitKind, UnitsByResource, 
 K = TypeVar("K")
 
 COMPACT_AT = 1024
-"""Expired entries at the head of the log before it is copied without them."""
+"""Expired entries at the head of the log, of one time or of several, before it is copied without them."""
 
 MAX_ASSUMED_PODS = 8192
 """Most assumed pods at one time; beyond it nothing counts as free."""
@@ -42,10 +42,10 @@ NO_PENDING_POD = PendingPod("", ())
 MAX_CLAIM_SETS = 512
 """Different sets of volume claims that are counted apart."""
 
-MAX_HOLDERS = 512
+MAX_NAMESPACES = 512
 """Namespaces, by resource, whose units are counted apart."""
 
-ANY_NAMESPACE = ""
+ANY_NAMESPACE = "*"
 """Stands for namespaces that are not counted apart: their units count for every namespace."""
 
 ANY_NODE = -1
@@ -69,7 +69,7 @@ class AssumedPod(msgspec.Struct, frozen=True, gc=False):
         times: How often it counts: once for itself, and for pods that are admitted at the same time unseen.
         claims: Its namespace and volume claims.
         pending: What other pods see of it.
-        holder: The namespace for which its units count, or `ANY_NAMESPACE`; None for its own.
+        counted_for: The namespace whose quotas count its units, or `ANY_NAMESPACE`; None for its own, "" for none.
     """
 
     key: str
@@ -85,12 +85,12 @@ class AssumedPod(msgspec.Struct, frozen=True, gc=False):
     others: ResourceAmounts = ()
     claims: PodClaims = NO_CLAIMS
     pending: PendingPod = NO_PENDING_POD
-    holder: str | None = None
+    counted_for: str | None = None
 
     @property
-    def held_by(self) -> tuple[str, str]:
-        """The namespace for which its units count, and their resource."""
-        return self.pod_name[0] if self.holder is None else self.holder, self.resource
+    def quota_key(self) -> tuple[str, str]:
+        """The namespace whose quotas count its units, "" for none, and their resource."""
+        return self.pod_name[0] if self.counted_for is None else self.counted_for, self.resource
 
     @property
     def kind(self) -> UnitKind:
@@ -119,13 +119,13 @@ class _AssumedCounts(NamedTuple):
         units: Their units, by resource and kind.
         pending: Their number by what other pods see of them.
         claims: Their number by volume claims.
-        held: Their units by namespace and resource.
+        by_namespace: Their units by namespace and resource.
     """
 
     units: UnitsByResource = {}
     pending: Mapping[PendingPod, int] = {}
     claims: Mapping[PodClaims, int] = {}
-    held: Mapping[tuple[str, str], int] = {}
+    by_namespace: Mapping[tuple[str, str], int] = {}
 
     def with_pod(self, pod: AssumedPod, sign: int = 1) -> _AssumedCounts:
         """Return the counts with one pod more; with one less if the sign is -1."""
@@ -134,17 +134,19 @@ class _AssumedCounts(NamedTuple):
             with_units_changed(self.units, pod.resource, pod.kind, times),
             self.pending if pod.pending is NO_PENDING_POD else _with_count_changed(self.pending, pod.pending, times),
             self.claims if pod.claims == NO_CLAIMS else _with_count_changed(self.claims, pod.claims, times),
-            _with_count_changed(self.held, pod.held_by, pod.count * times),
+            _with_count_changed(self.by_namespace, pod.quota_key, pod.count * times)
+            if pod.quota_key[0]
+            else self.by_namespace,
         )
 
     def bound_kinds(self, pod: AssumedPod) -> AssumedPod:
-        """Return a pod that counts for no less, and adds to no count that has as many kinds as are counted apart."""
+        """Return a pod that counts for no less; where enough kinds are counted apart, it is of one of a few others."""
         if len(self.units.get(pod.resource, ())) >= MAX_KINDS:
             pod = _with_rounded_amounts(pod)
         if len(self.claims) >= MAX_CLAIM_SETS and pod.claims not in self.claims and pod.claims != NO_CLAIMS:
             pod = replace(pod, claims=("", MANY_CLAIMS))
-        if len(self.held) >= MAX_HOLDERS and pod.held_by not in self.held:
-            pod = replace(pod, holder=ANY_NAMESPACE)
+        if len(self.by_namespace) >= MAX_NAMESPACES and pod.quota_key not in self.by_namespace and pod.quota_key[0]:
+            pod = replace(pod, counted_for=ANY_NAMESPACE)
         if len(self.pending) >= MAX_PENDING_KINDS and pod.pending not in self.pending:
             pod = _with_unknown_ties(pod)
         return pod
@@ -169,7 +171,8 @@ class AssumedPods:
         self._start = self._end = 0
         for pod in sorted(pods, key=lambda pod: pod.expires_at):
             if not self._has(pod.key):
-                self._append(pod)
+                self._log_pod(pod)
+        self._set_counts(_count_pods(self._log), None)
 
     def all_pods(self) -> tuple[AssumedPod, ...]:
         """Return the assumed pods, the first to expire first."""
@@ -187,8 +190,8 @@ class AssumedPods:
 
     def count_units(self, namespace: str, resource: str) -> int:
         """Return the units of a resource of the pods of a namespace, or of pods that may be of it."""
-        held = self._counts.held
-        return held.get((namespace, resource), 0) + held.get((ANY_NAMESPACE, resource), 0)
+        units = self._counts.by_namespace
+        return units.get((namespace, resource), 0) + units.get((ANY_NAMESPACE, resource), 0)
 
     def count_port_holders(self, ports: Collection[HostPort]) -> int:
         """Return how many pods may hold a host port that conflicts with one of these, whatever their addresses."""
@@ -206,14 +209,17 @@ class AssumedPods:
 
     def without_expired(self, now: float) -> AssumedPods:
         """Return the pods that have not expired; itself if none has."""
-        start, counts = self._start, self._counts
+        start = self._start
         while start < self._end and self._log[start].expires_at <= now:
-            counts = counts.with_pod(self._log[start], -1)
             start += 1
         if start == self._start:
             return self
-        if start == self._end or (start > COMPACT_AT and start * 2 > self._end):
+        is_sparse = start > COMPACT_AT and start * 2 > self._end
+        if start == self._end or start - self._start > COMPACT_AT or is_sparse:
             return AssumedPods(self._log[start : self._end])
+        counts = self._counts
+        for pod in self._log[self._start : start]:
+            counts = counts.with_pod(pod, -1)
         return self._share_log(start, counts)
 
     def with_pod(self, pod: AssumedPod) -> AssumedPods:
@@ -227,7 +233,9 @@ class AssumedPods:
         if not shared:
             return AssumedPods((*self.all_pods(), pod))
         assumed_pods = self._share_log(self._start, self._counts)
-        assumed_pods._append(pod)
+        assumed_pods._log_pod(pod)
+        excluding = self.excluding + (pod.times if pod.pending.anti_affinity else 0)
+        assumed_pods._set_counts(self._counts.with_pod(pod), excluding)
         return assumed_pods
 
     def with_units_of(self, pod: AssumedPod) -> AssumedPods:
@@ -270,15 +278,29 @@ class AssumedPods:
         assumed_pods._set_counts(counts, self.excluding if counts.pending is self._counts.pending else None)
         return assumed_pods
 
-    def _append(self, pod: AssumedPod) -> None:
+    def _log_pod(self, pod: AssumedPod) -> None:
         self._positions[pod.key] = self._end
         self._log.append(pod)
         self._end += 1
-        self._set_counts(self._counts.with_pod(pod), self.excluding + (pod.times if pod.pending.anti_affinity else 0))
 
     def _set_counts(self, counts: _AssumedCounts, excluding: int | None) -> None:
         self._counts, self.claims = counts, counts.claims
         self.excluding = _count_excluding(counts.pending) if excluding is None else excluding
+
+
+def _count_pods(pods: Iterable[AssumedPod]) -> _AssumedCounts:
+    """Return the counts of many pods, as `_AssumedCounts.with_pod` of each, without a copy for each."""
+    units: defaultdict[str, Counter[UnitKind]] = defaultdict(Counter)
+    pending, claims, by_namespace = Counter[PendingPod](), Counter[PodClaims](), Counter[tuple[str, str]]()
+    for pod in pods:
+        units[pod.resource][pod.kind] += pod.times
+        if pod.pending is not NO_PENDING_POD:
+            pending[pod.pending] += pod.times
+        if pod.claims != NO_CLAIMS:
+            claims[pod.claims] += pod.times
+        if pod.quota_key[0]:
+            by_namespace[pod.quota_key] += pod.count * pod.times
+    return _AssumedCounts(dict(units), pending, claims, by_namespace)
 
 
 def _with_count_changed(counts: Mapping[K, int], key: K, change: int) -> Mapping[K, int]:
