@@ -133,6 +133,19 @@ def test_a_scaled_workload_is_charged_for_its_new_pods() -> None:
     assert [each.message[:6] for each in more.findings] == ["3 of 5"]
 
 
+def test_pods_that_are_denied_save_nothing_when_their_workload_is_changed() -> None:
+    pod = make_pod().gpus(1).needs("8Gi")
+    pod.main["securityContext"] = {"privileged": True}
+    data = deployment(4, pod)
+    policy = "mode: enforce\nsecurity: {deny: [privileged]}\nrightSizing: {}"
+    view = view_of(make_namespace("team"), whole_node(), mig_node(), *SIX_FREE)
+
+    for operation in ("CREATE", "UPDATE"):
+        decision = review(data, policy, view=view, operation=operation, load_old_object=lambda: data)
+        assert any(each.denies_pods for each in decision.findings)
+        assert (decision.gpu_milli_before, decision.gpu_milli_after) == (4000, 4000)
+
+
 def test_the_old_object_is_read_once_however_many_templates_it_has() -> None:
     before = job_set(*[1] * 20)
     reads: list[Json] = []

@@ -68,7 +68,9 @@ class TemplateDecision(msgspec.Struct, frozen=True):
 
     @property
     def milli_after(self) -> int:
-        """The thousandths of GPUs of all its pods; those that a quota rejects keep theirs, as denied ones do."""
+        """The thousandths of GPUs of all its pods; those that are denied or rejected by a quota keep theirs."""
+        if self.decision.denials:
+            return self.decision.gpu_milli_before * self.template.replicas
         like_first = self.template.replicas - self.created + self.admitted
         decided = sum(count * each.gpu_milli_after for count, each in ((like_first, self.decision), *self.others))
         return decided + self.rejected * self.decision.gpu_milli_before
