@@ -665,6 +665,18 @@ def reversed_choices() -> Json:
     return found
 
 
+def last_choice_with(expression: str, **fields: str) -> Json:
+    """Return a right-sized template whose last choice has a selector that a user wrote."""
+    found = sized_claim(kind=TEMPLATE)
+    found["spec"]["spec"]["devices"]["requests"][0]["firstAvailable"][-1] |= selected_by(expression) | fields
+    return found
+
+
+def padded(expression: str) -> str:
+    """Return a selector that uses up the steps of a claim when its last choice is counted once more."""
+    return f"{expression} || '{'x' * 3950}' == ''"
+
+
 CHOOSES = claim()
 CHOOSES["spec"]["devices"]["requests"][0] = sized_claim()["spec"]["devices"]["requests"][0]
 FORGED = claim()
@@ -691,6 +703,10 @@ SLICES_OF_A_POD = limits("{resource: 'nvidia.com/mig-*', max: 1}", "{resource: n
 NO_SLICES = limits("{resource: 'nvidia.com/mig-*', max: 0}")
 ONE_GPU = limits("{resource: nvidia.com/gpu, max: 1}", of="perContainer")
 TEAM_LIMITS = json.dumps(yaml.safe_load((ROOT / "policies/team-limits.yaml").read_text())["spec"])
+ONE_SLICE = limits("{resource: 'nvidia.com/mig-*', max: 1}")
+FORBIDDEN = limits("{resource: 'nvidia.com/mig-*', allowed: [7]}", "{resource: nvidia.com/gpu, allowed: [7]}")
+COSTLY = last_choice_with(padded(f"{TYPE} == 'gpu'"))
+COSTLY_SLICE = last_choice_with(padded(f"{PROFILE} == '3g.40gb'"), deviceClassName="mig")
 WARNED, DENIED = ["GPU-L103 WARN"], ["GPU-L103 ENFORCE"]
 MIG_1G = "nvidia.com/mig-1g.10gb"
 WITH_SIZED_CLAIMS: dict[str, tuple[str, PodMaker, Json, list[str]]] = {
@@ -708,6 +724,10 @@ WITH_SIZED_CLAIMS: dict[str, tuple[str, PodMaker, Json, list[str]]] = {
     ),
     "a slice where a later policy allows none": (NO_SLICES, claiming("a"), sized_claim(kind=TEMPLATE), DENIED),
     "a whole GPU of the user's before a slice as requested": (ONE_GPU, claiming("a", "b"), reversed_choices(), DENIED),
+    "a last choice whose selector is costly": (ONE_SLICE, claiming("a", "b"), COSTLY, DENIED),
+    "one that costs as little as usual": (ONE_SLICE, claiming("a", "b"), last_choice_with(f"{TYPE} == 'gpu'"), WARNED),
+    "a last choice that matches no device": (ONE_SLICE, claiming("a", "b"), last_choice_with("false"), DENIED),
+    "a larger slice as a costly last choice": (FORBIDDEN, claiming("a"), COSTLY_SLICE, ["GPU-L102 ENFORCE"]),
     "choices of the user": (SLICES_OF_A_CONTAINER, claiming("a", "b"), renamed_choices(), DENIED),
 }  # fmt: skip
 
@@ -717,8 +737,15 @@ def test_limits_allow_a_pod_with_right_sized_claims_if_they_allow_what_was_reque
     text: str, pod: PodMaker, template: Json, want: list[str]
 ) -> None:
     templates = [{**template, "metadata": {"name": name, "namespace": "team"}} for name in "abc"]
-    decision = decide_claim(pod.build(), api_view(*GPUS, *CLASSES, *templates), text)
+    decision = decide_claim(pod.build(), api_view(*GPUS, *CLASSES, MIG, *templates), text)
     assert [f"{each.code} {each.mode.name}" for each in decision.findings if each.code.startswith("GPU-L")] == want
+
+
+def test_a_violation_of_claims_as_requested_names_a_claim_that_requested_it() -> None:
+    two = {**claim(kind=TEMPLATE, deviceClassName="mig", count=2), "metadata": {"name": "b", "namespace": "team"}}
+    sized = {**sized_claim(kind=TEMPLATE), "metadata": {"name": "a", "namespace": "team"}}
+    decision = decide_claim(claiming("a", "b").build(), api_view(*GPUS, *CLASSES, MIG, sized, two), ONE_SLICE)
+    assert {format_path(one.path) for one in decision.denials} == {"spec.resourceClaims[1]"}
 
 
 NETWORK = (device_node("net"), resource_slice("net-0", "dra.net", "net", nodeName="net", devices=[{"name": "eth0"}]))

@@ -7,8 +7,8 @@ the most that it may get of each kind.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -78,6 +78,7 @@ class ClaimedGpus(msgspec.Struct, frozen=True):
         units: The most units of each resource.
         devices: The most devices.
         fields: The first field that requests each resource.
+        places: The field of each claim, by its name in the pod, and of each resource that a class serves.
         claims: The requests of each claim, by its name in the pod.
         classes: The units of one device of each class, by the name of the resource that the class serves.
         missing: Claims and templates that are not known.
@@ -88,6 +89,7 @@ class ClaimedGpus(msgspec.Struct, frozen=True):
     units: Mapping[str, int] = NO_UNITS
     devices: int = 0
     fields: Mapping[str, FieldPath] = {}
+    places: Mapping[str, FieldPath] = {}
     claims: Mapping[str, tuple[RequestUnits, ...]] = {}
     classes: Mapping[str, Mapping[str, int]] = {}
     missing: tuple[UnknownClaim, ...] = ()
@@ -114,7 +116,8 @@ class ClaimedGpus(msgspec.Struct, frozen=True):
             name: tuple(one._replace(units=_units_before_sizing(one), before_sizing=None) for one in some)
             for name, some in self.claims.items()
         }
-        return msgspec.structs.replace(self, units=+units, claims=claims)
+        fields = _first_fields(claims, self.classes, self.places)
+        return msgspec.structs.replace(self, units=+units, fields=fields, claims=claims)
 
     def surely_serves(self, container: Container) -> bool:
         """Return whether a container gets GPUs of NVIDIA by a resource of a device class."""
@@ -211,10 +214,9 @@ def find_claimed_gpus(pod: Pod, namespace: str, view: ClusterView, served: froze
     """
     if view.devices is NO_DEVICES:
         return NO_CLAIMED_GPUS
-    named = list(dict.fromkeys(_named_classes(pod, view))) if served else []
+    named = list(_named_classes(pod, view)) if served else []
     known, published = view.namespace_claims(namespace), view.devices._replace(pools=view.device_pools())
-    units: dict[str, int] = {}
-    devices, fields = 0, dict[str, FieldPath]()
+    units, devices, places = dict[str, int](), 0, dict(named)
     claims: dict[str, tuple[RequestUnits, ...]] = {}
     missing: list[UnknownClaim] = []
     for index, one in enumerate(pod.spec.resource_claims):
@@ -223,22 +225,34 @@ def find_claimed_gpus(pod: Pod, namespace: str, view: ClusterView, served: froze
         if spec is None:
             missing.append(_unknown_claim(one, path, view.devices))
             continue
-        claims[one.name] = requests = count_claim_units(spec, published, view.fleet)
-        for request in requests:
-            _add_units(units, request.units)
-            devices += max(request.units.values(), default=0)
-            fields = dict.fromkeys(request.units, path) | fields
+        claims[one.name], places[one.name] = count_claim_units(spec, published, view.fleet), path
+    for request in (one for some in claims.values() for one in some):
+        _add_units(units, request.units)
+        devices += max(request.units.values(), default=0)
     classes = {resource: units_of_resource(resource, view, namespace) for resource, _ in named}
-    for resource, path in named:
+    for resource, _ in named:
         count = effective_amount(pod, resource) // NANO
         _add_units(units, classes[resource], count)
         devices += count if classes[resource] else 0
-        fields = dict.fromkeys(classes[resource], path) | fields
     nvidia = frozenset(
         name for name, _ in named if effective_amount(pod, name) and _gives_nvidia(name, view, namespace)
     )
     units = {name: count for name, count in units.items() if count > 0}
-    return ClaimedGpus(units, devices, fields, claims, classes, tuple(missing), served, nvidia)
+    fields = _first_fields(claims, classes, places)
+    return ClaimedGpus(units, devices, fields, places, claims, classes, tuple(missing), served, nvidia)
+
+
+def _first_fields(
+    claims: Mapping[str, Sequence[RequestUnits]],
+    classes: Mapping[str, Mapping[str, int]],
+    places: Mapping[str, FieldPath],
+) -> dict[str, FieldPath]:
+    """Return the first field that requests each resource: that of a claim, else of a device class."""
+    fields: dict[str, FieldPath] = {}
+    for name, units in chain(((name, one.units) for name, some in claims.items() for one in some), classes.items()):
+        for resource in units:
+            fields.setdefault(resource, places[name])
+    return fields
 
 
 def nodes_with_devices(claimed: ClaimedGpus, view: ClusterView, namespace: str) -> int:

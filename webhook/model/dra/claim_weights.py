@@ -161,7 +161,7 @@ class RequestUnits(NamedTuple):
         is_known: False if it is not known which devices match; then they count as whole GPUs.
         nodes: Mask of the nodes that publish such devices; -1, all, if that is not known.
         may_be_others: True if it may get devices other than GPUs.
-        before_sizing: The units of a right-sized request as it was; None of any other request.
+        before_sizing: The units of a right-sized request as it was; None of another, or if not known.
         products: Mask of the nodes that may give GPUs of each product, "" for an unknown one; -1 for all nodes.
     """
 
@@ -261,16 +261,18 @@ class _ClaimWeigher:
         return RequestUnits(request.name, most, is_known, nodes, others, self._units_before_sizing(request), products)
 
     def _units_before_sizing(self, request: ClaimRequest) -> Mapping[str, int] | None:
-        """Return the units of the last choice of a right-sized request; None unless all others are smaller.
+        """Return the units of the last choice of a right-sized request, if known; None unless all others are smaller.
 
-        A user may write such choices too, so limits must still count one that is larger than the last.
+        A user may write such choices too, so limits must still count one that is larger than the last, and all of them
+        if the last gets no device that is known, or its selectors take too long.
         """
         if not request.is_right_sized:
             return None
         *smaller, requested = (self._weigh_choice(choice).milli for choice in request.choices)
         if max(smaller) >= requested:
             return None
-        return self.count_units(ClaimRequest(first_available=request.choices[-1:])).units
+        last = self.count_units(ClaimRequest(first_available=request.choices[-1:]))
+        return last.units if last.is_known else None
 
     def _parts_of(self, devices: Sequence[PublishedDevice]) -> list[GpuPart]:
         return [_part_of_kind(each, self._devices.pools) for each in devices]
