@@ -190,10 +190,12 @@ def test_a_claim_of_whole_gpus_that_may_get_shares_is_told_how_to_exclude_them()
     amount, request_one = {"requests": {"memory": "8Gi"}}, "By all claims together, request 1."
     exclude = " For whole devices only, write !device.allowMultipleAllocations in a selector."
     only_shared = {"cel": {"expression": "device.allowMultipleAllocations"}}
+    whole = claim("ResourceClaimTemplate", exactly("gpu", selectors=[NOT_SHARED]), name="whole")
     for selectors, fix in (([], request_one + exclude), ([only_shared], request_one)):
         template = claim("ResourceClaimTemplate", exactly("gpu", count=2, capacity=amount, selectors=selectors))
-        [found] = decide_on(claiming("t"), policy, template).denials
-        assert (found.message, found.fix) == ("nvidia.com/gpu.shared with claims must be at most 1 (found 2)", fix)
+        for pod in (claiming("t"), claiming("t", "whole")):
+            [found] = decide_on(pod, policy, template, whole).denials
+            assert (found.message, found.fix) == ("nvidia.com/gpu.shared with claims must be at most 1 (found 2)", fix)
 
 
 def test_a_claim_that_exceeds_a_limit_is_denied_with_its_field_and_what_would_fit() -> None:

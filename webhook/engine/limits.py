@@ -215,14 +215,23 @@ _KindViolation = tuple[str, PolicyFinding]
 
 def _join_kinds(found: Iterable[_KindViolation], claimed: ClaimedGpus) -> Iterator[PolicyFinding]:
     """Yield violations, as one those in which a request that may get several kinds of devices differs in these only."""
-    may_be_whole = not all(name.endswith(SHARED_SUFFIX) for name in claimed.units)
     alike: dict[PolicyFinding, list[str]] = {}
     for name, one in found:
         alike.setdefault(replace(one, message=one.message.replace(name, "{}", 1)), []).append(name)
     for one, names in alike.items():
-        are_shares = all(name.endswith(SHARED_SUFFIX) for name in names) and _way_of_request(one.path) == "claims"
-        fix = f"{one.fix} {EXCLUDE_SHARES}" if are_shares and may_be_whole else one.fix
+        are_shares = all(map(_is_share, names)) and _way_of_request(one.path) == "claims"
+        fix = f"{one.fix} {EXCLUDE_SHARES}" if are_shares and _may_exclude_shares(names, claimed) else one.fix
         yield replace(one, message=one.message.replace("{}", abbreviate_names(names), 1), fix=fix)
+
+
+def _is_share(name: str) -> bool:
+    return name.endswith(SHARED_SUFFIX)
+
+
+def _may_exclude_shares(names: Sequence[str], claimed: ClaimedGpus) -> bool:
+    """Return whether each request of claims that may get shares of some names may get other devices instead."""
+    giving = [one.units for some in claimed.claims.values() for one in some if not one.units.keys().isdisjoint(names)]
+    return not any(all(map(_is_share, units)) for units in giving)
 
 
 def _check_pod_gpus(
