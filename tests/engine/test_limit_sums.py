@@ -159,6 +159,68 @@ def test_the_fix_of_a_sum_satisfies_every_policy() -> None:
     assert [text.rpartition("). ")[2] for text in found] == ["Request 4 in sum."] * 2
 
 
+class FixCase(NamedTuple):
+    """Rules of a section, a pod, and the fixes of its findings."""
+
+    rules: tuple[str, ...]
+    pod: PodMaker
+    fixes: list[str]
+
+
+WHOLE, IN_ALL = "resource: nvidia.com/gpu", 'resource: "nvidia.com/*"'
+OF_PARTS = "Request a sum that the limits of all its parts allow."
+FIXES = {
+    "the least of a sum may come from another name": FixCase(
+        (f'resource: "{SLICES}", max: 1', f"{IN_ALL}, min: 4"), requesting(gpus=1, small=2), [OF_PARTS, "Write 1."]
+    ),
+    "a choice of sums may come from another name": FixCase(
+        (f"resource: {SMALL}, max: 1", f"{IN_ALL}, allowed: [2, 4]"), requesting(gpus=2, small=2), ["Write 1."]
+    ),
+    "no name may have more than the sum": FixCase(
+        (f"resource: {SMALL}, allowed: [1, 4]", f"{IN_ALL}, max: 3"), requesting(gpus=1, small=2), ["Write 1."]
+    ),
+    "the sum of one name alone bounds it in full": FixCase(
+        (f"{WHOLE}, allowed: [1, 3, 4]", f"{IN_ALL}, allowed: [3, 8]"), requesting(gpus=2), ["Write 3."] * 2
+    ),
+    "parts whose maxima do not add up to the sum": FixCase(
+        (f"{IN_ALL}, allowed: [2, 4]", 'resource: "nvidia.com/g*", max: 1', 'resource: "nvidia.com/m*", max: 2'),
+        requesting(gpus=1, small=2),
+        [OF_PARTS],
+    ),
+    "names whose maxima do not add up to the sum": FixCase(
+        (f"{IN_ALL}, allowed: [2, 4]", f"{WHOLE}, max: 1", f"resource: {SMALL}, max: 2"),
+        requesting(gpus=1, small=2),
+        [OF_PARTS],
+    ),
+    "a wider sum with a lower maximum": FixCase(
+        (f'resource: "{SLICES}", allowed: [1, 4]', f"{IN_ALL}, max: 3"), requesting(small=2, large=1), [OF_PARTS]
+    ),
+    "a rule for names that are not requested": FixCase(
+        (f"{IN_ALL}, allowed: [2, 4]", f"resource: {LARGE}, max: 1"),
+        requesting(gpus=1, small=2),
+        ["Request 4, or 2 in sum."],
+    ),
+    "a sum of which nothing is allowed": FixCase(
+        (f"{IN_ALL}, max: 0", f"{WHOLE}, max: 1"), requesting(gpus=1, small=2), ["Request none of them."] * 1
+    ),
+}
+
+
+@pytest.mark.parametrize("of", ["perPod", "perContainer"])
+@pytest.mark.parametrize("case", FIXES.values(), ids=FIXES)
+def test_no_fix_is_impossible_by_another_rule(case: FixCase, of: str) -> None:
+    decision = review(case.pod, limits(*(f"{{{each}}}" for each in case.rules), of=of))
+
+    assert [each.fix for each in decision.findings if each.code.startswith("GPU-L")] == case.fixes
+
+
+def test_the_sum_of_the_only_container_is_bounded_as_its_pod_is() -> None:
+    policies = at_most(ALL, 2), rule(ALL, "allowed: [1, 4]", "perContainer")
+    found = review(requesting(gpus=1, small=2), *policies).findings
+
+    assert [each.fix for each in found if each.code.startswith("GPU-L")] == ["Request 1 in sum."] * 2
+
+
 ANY_SLICE, TWO_SLICES = exactly("mig"), exactly("mig", count=2)
 EITHER = first(exactly("mig", "3g.40gb", count=2), GPU)
 

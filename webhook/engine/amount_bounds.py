@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from msgspec.structs import replace
+
 from webhook.model.quantity import NANO, format_nano
 from webhook.policy.policy_set import AmountRule
 
@@ -39,6 +41,23 @@ def most_units(rules: Iterable[AmountRule]) -> int | None:
     """Return the most units of GPUs that every rule allows; None if they set no bound."""
     bounds = [max(rule.allowed) if rule.allowed else rule.max for rule in rules]
     return min((bound // NANO for bound in bounds if bound is not None), default=None)
+
+
+def bounds_of_gpus(rules: Iterable[AmountRule], name: str, counted: Iterable[str]) -> list[AmountBound]:
+    """Return the bounds of GPUs of one name.
+
+    A rule for a sum with others bounds one name by its maximum only: the others may add what it misses.
+
+    Args:
+        counted: All names under which GPUs count.
+    """
+    others = [one for one in counted if one != name]
+    matching = [rule for rule in rules if rule.matches(name)]
+    return [(_as_maximum(rule) if any(map(rule.matches, others)) else rule, 1) for rule in matching]
+
+
+def _as_maximum(rule: AmountRule) -> AmountRule:
+    return replace(rule, allowed=(), min=None, max=max(rule.allowed) if rule.allowed else rule.max)
 
 
 def nearest_allowed_amounts(bounds: Sequence[AmountBound], amount: int) -> str:

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from webhook.engine.amount_bounds import NO_AMOUNT, AmountBound, describe_bound, nearest_amounts, violated_code
+from webhook.engine.amount_bounds import NO_AMOUNT, describe_bound, nearest_amounts, violated_code
 from webhook.engine.claimed_gpus import DeviceAlternatives
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.model.field_paths import FieldPath
@@ -60,14 +60,14 @@ def sum_violations(
     counts: GpuCounts,
     subject: str,
     field_of: Callable[[str], FieldPath],
-    globs: Sequence[AmountRule],
+    rules: Sequence[AmountRule],
 ) -> Iterator[PolicyFinding]:
     """Yield the sums that rules do not allow.
 
     Args:
         subject: What requests the GPUs, with "{}" for the glob.
         field_of: Returns a field that requests GPUs of a name.
-        globs: The rules with globs that a fix has to satisfy.
+        rules: The rules that a fix has to satisfy.
     """
     for rule in summed:
         parts = counts.parts_of_sum(rule)
@@ -75,10 +75,9 @@ def sum_violations(
         if (code := violated_code(rule, amount, 1)) is not None:
             listed = ", ".join(f"{count} {name}" for name, count in parts.items())
             must = f"must be {describe_bound(code, rule, 1)} in sum (found {format_nano(amount)}: {listed})"
-            bounds = [(one, 1) for one in globs if one.resource == rule.resource]
-            message = f"{subject.format(rule.resource)} {must}"
-            field = field_of(next(filter(rule.matches, counts.names())))
-            yield PolicyFinding(code, field, message, _nearest_sums(bounds, amount))
+            message, names = f"{subject.format(rule.resource)} {must}", list(filter(rule.matches, counts.names()))
+            binding = [one for one in rules if any(map(one.matches, names))]
+            yield PolicyFinding(code, field_of(names[0]), message, _nearest_sums(rule.resource, binding, amount))
 
 
 def _describe_alternatives(units: Mapping[str, int]) -> str:
@@ -86,8 +85,13 @@ def _describe_alternatives(units: Mapping[str, int]) -> str:
     return " or ".join([first, *others]) if len(others) < 3 else f"{first} or {len(others)} other names"
 
 
-def _nearest_sums(bounds: Sequence[AmountBound], amount: int) -> str:
-    nearest = nearest_amounts(bounds, amount)
+def _nearest_sums(glob: str, rules: Sequence[AmountRule], amount: int) -> str:
+    """Return a fix with the nearest sums, unless other rules for parts of the sum, or a wider one, may exclude them."""
+    nearest = nearest_amounts([(one, 1) for one in rules if one.resource == glob], amount)
     if not nearest:
         return NO_AMOUNT
-    return f"Request {', or '.join(map(format_nano, nearest))} in sum." if any(nearest) else "Request none of them."
+    if not any(nearest):
+        return "Request none of them."
+    if any(one.resource != glob for one in rules):
+        return "Request a sum that the limits of all its parts allow."
+    return f"Request {', or '.join(map(format_nano, nearest))} in sum."

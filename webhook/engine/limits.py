@@ -6,7 +6,7 @@ A pod's amount is the most that it can use at one time (`pod_resources.max_consu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from itertools import chain
 from typing import NamedTuple
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from webhook.engine.amount_bounds import (
     AmountBound,
+    bounds_of_gpus,
     describe_bound,
     nearest_allowed_amounts,
     nearest_amounts,
@@ -56,30 +57,27 @@ class BindingLimits(NamedTuple):
     single_container: bool
 
     def pod_bounds(self, name: str) -> list[AmountBound]:
-        """Return the bounds of a pod's total of a resource."""
+        """Return the bounds of a pod's total of a resource other than GPUs."""
         bounds = [(rule, 1) for section in self.sections for rule in section.per_pod.rules_for(name)]
-        if parse_gpu_resource(name) is not None:
-            return bounds + self._each_container_bounds(name) if self.single_container else bounds
         if not self.devices:
             return bounds
         return bounds + [(rule, self.devices) for each in self.sections for rule in each.per_gpu.rules_for(name)]
 
-    def pod_globs(self) -> list[AmountRule]:
-        """Return the rules with a glob for a pod."""
-        return [rule for section in self.sections for rule in section.per_pod.globs]
-
-    def container_globs(self) -> list[AmountRule]:
-        """Return the rules with a glob for a container."""
-        return [rule for section in self.sections for rule in section.per_container.globs]
-
     def container_bounds(self, name: str) -> list[AmountBound]:
-        """Return the bounds of one container's amount of a resource."""
-        if self.single_container and parse_gpu_resource(name) is not None:
-            return self.pod_bounds(name)
-        return self._each_container_bounds(name)
-
-    def _each_container_bounds(self, name: str) -> list[AmountBound]:
+        """Return the bounds of one container's amount of a resource other than GPUs."""
         return [(rule, 1) for section in self.sections for rule in section.per_container.rules_for(name)]
+
+    def pod_gpu_rules(self) -> list[AmountRule]:
+        """Return the rules for the GPUs of a pod."""
+        rules = [rule for section in self.sections for rule in section.per_pod.rules]
+        return rules + self._each_container_rules() if self.single_container else rules
+
+    def container_gpu_rules(self) -> list[AmountRule]:
+        """Return the rules for the GPUs of one container."""
+        return self.pod_gpu_rules() if self.single_container else self._each_container_rules()
+
+    def _each_container_rules(self) -> list[AmountRule]:
+        return [rule for section in self.sections for rule in section.per_container.rules]
 
 
 def find_limit_violations(
@@ -113,7 +111,7 @@ def find_limit_violations(
             return []
     violations: list[PolicyFinding] = []
     devices = sum(gpu_requests.totals.values()) + claimed.devices
-    binding = BindingLimits(sections or (limits,), devices, len(gpu_requests.requests) == 1 and not claimed.devices)
+    binding = BindingLimits(sections or (limits,), devices, len(gpu_requests.containers) == 1 and not claimed.devices)
     if limits.per_pod.rules:
         if not skip_gpu_amounts:
             violations += _check_pod_gpus(limits.per_pod, pod, gpu_requests, claimed, binding)
@@ -245,7 +243,7 @@ def _check_pod_gpus(
         counts = GpuCounts(gpu_requests.totals, claimed.requests_of_pod(pod) if claimed.units else ())
         if summed := summing_rules(rules, counts):
             field_of = partial(_field_of_gpu, gpu_requests, claimed)
-            yield from sum_violations(summed, counts, "a pod's {}", field_of, binding.pod_globs())
+            yield from sum_violations(summed, counts, "a pod's {}", field_of, binding.pod_gpu_rules())
     yield from _join_kinds(_check_gpus_by_name(rules, totals, gpu_requests, claimed, binding, summed), claimed)
 
 
@@ -263,8 +261,8 @@ def _check_gpus_by_name(
                 field = _field_of_gpu(gpu_requests, claimed, name)
                 way = _way_of_request(claimed.fields[name]) if name in claimed.units else ""
                 subject = f"a pod's {name}{f' with {way}' if way else ''}"
-                found = _limit_violation((rule, 1), subject, count * NANO, field, binding.pod_bounds(name))
-                of_claims, bounds = claimed.units.get(name, 0), binding.pod_bounds(name)
+                of_claims, bounds = claimed.units.get(name, 0), bounds_of_gpus(binding.pod_gpu_rules(), name, totals)
+                found = _limit_violation((rule, 1), subject, count * NANO, field, bounds)
                 yield name, _with_fix_beside_claims(found, name, count, of_claims, bounds)
 
 
@@ -300,10 +298,11 @@ def _check_containers(
             counts = _gpus_of_container(container, path, gpu_requests, claimed)
             if summed := summing_rules(rules, counts):
                 field_of = partial(_field_in_container, container, path, claimed)
-                yield from sum_violations(summed, counts, "{}", field_of, binding.container_globs())
-        yield from _check_container(rules, container, path, requested, binding, summed)
+                yield from sum_violations(summed, counts, "{}", field_of, binding.container_gpu_rules())
+        bounds_of = partial(_bounds_in_container, container, path, gpu_requests, claimed, binding)
+        yield from _check_container(rules, container, path, requested, bounds_of, summed)
         if claimed.units:
-            of_claims = _check_claims_of_container(rules, container, path, claimed, binding, summed)
+            of_claims = _check_claims_of_container(rules, container, path, claimed, bounds_of, summed)
             yield from _join_kinds(of_claims, claimed)
     if claimed.claims:
         yield from _check_unused_claims(rules, spec, claimed, binding)
@@ -314,6 +313,21 @@ def _gpus_of_container(
 ) -> GpuCounts:
     named = {one.resource.name: one.count for one in gpu_requests.requests if one.path == path}
     return GpuCounts(named, claimed.requests_of_container(container) if claimed.units else ())
+
+
+def _bounds_in_container(
+    container: Container,
+    path: FieldPath,
+    gpu_requests: PodGpuRequests,
+    claimed: ClaimedGpus,
+    binding: BindingLimits,
+    name: str,
+) -> list[AmountBound]:
+    """Return the bounds of a container's amount of a resource that a fix has to satisfy."""
+    counted = _gpus_of_container(container, path, gpu_requests, claimed).names()
+    if name not in counted:
+        return binding.container_bounds(name)
+    return bounds_of_gpus(binding.container_gpu_rules(), name, counted)
 
 
 def _field_in_container(container: Container, path: FieldPath, claimed: ClaimedGpus, name: str) -> FieldPath:
@@ -329,7 +343,7 @@ def _check_claims_of_container(
     container: Container,
     path: FieldPath,
     claimed: ClaimedGpus,
-    binding: BindingLimits,
+    bounds_of: Callable[[str], Sequence[AmountBound]],
     summed: Sequence[AmountRule],
 ) -> Iterator[_KindViolation]:
     """Check the GPUs of a container that has some by claims or device classes."""
@@ -339,7 +353,7 @@ def _check_claims_of_container(
         for rule in rules.rules_for(name):
             if rule not in summed and violated_code(rule, amount, 1):
                 field = (*path, "resources", *_field_of_claim(container, name, claimed))
-                bounds = binding.container_bounds(name)
+                bounds = bounds_of(name)
                 found = _limit_violation((rule, 1), f"{name} with {_way_of_request(field)}", amount, field, bounds)
                 yield name, _with_fix_beside_claims(found, name, amount // NANO, count, bounds)
 
@@ -361,7 +375,7 @@ def _check_unused_claims(
         counts, place = GpuCounts({}, requests), places[claim]
         summed = summing_rules(rules, counts)
         fields = dict.fromkeys(counts.names(), place)
-        yield from sum_violations(summed, counts, _UNUSED, fields.__getitem__, binding.container_globs())
+        yield from sum_violations(summed, counts, _UNUSED, fields.__getitem__, binding.container_gpu_rules())
         yield from _join_kinds(_check_unused_by_name(rules, requests, place, binding, summed), claimed)
 
 
@@ -375,10 +389,11 @@ def _check_unused_by_name(
     binding: BindingLimits,
     summed: Sequence[AmountRule],
 ) -> Iterator[_KindViolation]:
-    for name, count in units_of_requests(requests).items():
+    units = units_of_requests(requests)
+    for name, count in units.items():
         for rule in rules.rules_for(name):
             if rule not in summed and violated_code(rule, count * NANO, 1):
-                bounds = binding.container_bounds(name)
+                bounds = bounds_of_gpus(binding.container_gpu_rules(), name, units)
                 found = _limit_violation((rule, 1), _UNUSED.format(name), count * NANO, place, bounds)
                 yield name, _with_fix_beside_claims(found, name, count, count, bounds)
 
@@ -400,7 +415,7 @@ def _check_container(
     container: Container,
     path: FieldPath,
     requested: Set[tuple[FieldPath, str]],
-    binding: BindingLimits,
+    bounds_of: Callable[[str], Sequence[AmountBound]],
     summed: Sequence[AmountRule],
 ) -> Iterator[PolicyFinding]:
     resources = container.resources
@@ -413,7 +428,7 @@ def _check_container(
         for rule in named_rules:
             if not (is_gpu and rule in summed) and violated_code(rule, amount, 1):
                 field = _amount_field(path, container, name)
-                yield _limit_violation((rule, 1), name, amount, field, binding.container_bounds(name))
+                yield _limit_violation((rule, 1), name, amount, field, bounds_of(name))
 
 
 def _first_field_of(pod: Pod, name: str) -> FieldPath:
