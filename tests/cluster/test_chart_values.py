@@ -37,6 +37,7 @@ def test_the_namespace_of_the_agent_can_be_one_that_exists() -> None:
 
 
 GPU_LIMIT = "policies.a.limits.perPod[0].resource=nvidia.com/gpu"
+MEMORY_LIMIT = "policies.a.limits.perPod[0].resource=memory"
 REJECTED = {
     "an amount that is none": ("webhook.resources.limits.memory=banana", "/webhook/resources/limits/memory"),
     "a negative amount": ("agent.resources.requests.cpu=-1", "/agent/resources/requests/cpu"),
@@ -162,6 +163,10 @@ REJECTED = {
         f"{GPU_LIMIT},policies.a.limits.perPod[0].min=4,policies.a.limits.perPod[0].max=2",
         "policies.a.limits.perPod[0].min: must be at most max, which is 2, found 4",
     ),
+    "a minimum above the maximum in other units": (
+        f"{MEMORY_LIMIT},policies.a.limits.perPod[0].min=8Gi,policies.a.limits.perPod[0].max=1000M",
+        "policies.a.limits.perPod[0].min: must be at most max, which is 1000M, found 8Gi",
+    ),
     "allowed amounts and a minimum": (
         f"{GPU_LIMIT},policies.a.limits.perPod[0].allowed={{1,2}},policies.a.limits.perPod[0].min=1",
         "policies.a.limits.perPod[0].allowed: must not be combined with min or max",
@@ -170,6 +175,14 @@ REJECTED = {
     "a part of a GPU": (
         f"{GPU_LIMIT},policies.a.limits.perPod[0].allowed={{1,1.5}}",
         "policies.a.limits.perPod[0]: must have whole numbers, because GPUs are counted in units, found 1.5",
+    ),
+    "a part of a GPU in thousandths": (
+        f"{GPU_LIMIT},policies.a.limits.perPod[0].max=500m",
+        "policies.a.limits.perPod[0]: must have whole numbers, because GPUs are counted in units, found 500m",
+    ),
+    "a limit whose only amount is null": (
+        f"{GPU_LIMIT},policies.a.limits.perPod[0].max=null",
+        "policies.a.limits.perPod[0]: must have allowed, min, max or default",
     ),
     "no URL": ("tracing.endpoint=otel.observability.svc:4318", "tracing.endpoint: must be an http or https URL"),
 }
@@ -204,6 +217,10 @@ ACCEPTED = [
     "webhook.resources.limits.memory=1.5Gi",
     f"{GPU_LIMIT},policies.a.limits.perPod[0].min=2,policies.a.limits.perPod[0].max=10",
     f"{GPU_LIMIT},policies.a.limits.perPod[0].max=1.0",
+    f"{GPU_LIMIT},policies.a.limits.perPod[0].min=2000m,policies.a.limits.perPod[0].max=1e1",
+    f"{GPU_LIMIT},policies.a.limits.perPod[0].allowed={{1,2}},policies.a.limits.perPod[0].min=null",
+    f"{MEMORY_LIMIT},policies.a.limits.perPod[0].min=1000Mi,policies.a.limits.perPod[0].max=1Gi",
+    f"{MEMORY_LIMIT},policies.a.limits.perPod[0].min=1Gi,policies.a.limits.perPod[0].max=1073741824",
     "policies.a.limits.perGPU[0].resource=cpu,policies.a.limits.perGPU[0].max=1.5",
     "webhook.resources.limits.ephemeral-storage=1Gi,webhook.resources.limits.hugepages-2Mi=2Mi",
     r"webhook.resources.limits.example\.com/nic=1",

@@ -80,30 +80,44 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
 {{- define "rightslice.amounts" -}}
-{{- /* Fail for limits of a policy that no replica would load, and that no schema rejects. Arguments: policies. */ -}}
+{{- /*
+Fail for limits that no replica would load: without an amount, with allowed beside min or max, a minimum above the maximum,
+or parts of GPUs. Replicas find what is wrong with defaults themselves, and keep the policies that they have.
+Arguments: policies.
+*/ -}}
 {{- range $policy, $spec := . -}}
 {{- range $list := list "perPod" "perContainer" "perGPU" -}}
-{{- range $index, $rule := get ($spec.limits | default dict) $list | default list -}}
+{{- range $index, $written := get ($spec.limits | default dict) $list | default list -}}
 {{- $place := printf "policies.%s.limits.%s[%d]" $policy $list $index -}}
+{{- $rule := dict -}}
+{{- range $name, $value := $written }}{{ if not (kindIs "invalid" $value) }}{{ $_ := set $rule $name $value }}{{ end }}{{ end -}}
 {{- if and (hasKey $rule "allowed") (or (hasKey $rule "min") (hasKey $rule "max")) -}}
 {{- fail (printf "%s.allowed: must not be combined with min or max. Write only allowed, or only min and max" $place) -}}
 {{- end -}}
 {{- if not (or (hasKey $rule "allowed") (hasKey $rule "min") (hasKey $rule "max") (hasKey $rule "default")) -}}
 {{- fail (printf "%s: must have allowed, min, max or default, found none. Write max: 8" $place) -}}
 {{- end -}}
-{{- $min := printf "%v" (get $rule "min") -}}
-{{- $max := printf "%v" (get $rule "max") -}}
-{{- if and (regexMatch "^[0-9]+$" $min) (regexMatch "^[0-9]+$" $max) (gt (atoi $min) (atoi $max)) -}}
-{{- fail (printf "%s.min: must be at most max, which is %s, found %s. Write min: %s or less, or increase max" $place $max $min $max) -}}
+{{- if and (hasKey $rule "min") (hasKey $rule "max") -}}
+{{- if gt (include "rightslice.decimal" $rule.min | float64) (include "rightslice.decimal" $rule.max | float64) -}}
+{{- fail (printf "%s.min: must be at most max, which is %v, found %v. Write min: %v or less, or increase max" $place $rule.max $rule.min $rule.max) -}}
 {{- end -}}
-{{- range $amount := concat (list $min $max) (get $rule "allowed" | default list) -}}
-{{- if and (hasPrefix "nvidia.com/" $rule.resource) (regexMatch "^[0-9]*[.][0-9]*[1-9]0*$" (printf "%v" $amount)) -}}
+{{- end -}}
+{{- range $amount := concat (values (pick $rule "min" "max")) (get $rule "allowed" | default list) -}}
+{{- if and (hasPrefix "nvidia.com/" $rule.resource) (not (hasSuffix ".000000000" (include "rightslice.decimal" $amount))) -}}
 {{- fail (printf "%s: must have whole numbers, because GPUs are counted in units, found %v. Write max: 1" $place $amount) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{- define "rightslice.decimal" -}}
+{{- /* Return a quantity as a number without suffix, down to nano-units. */ -}}
+{{- $factors := dict "n" 1e-9 "u" 1e-6 "m" 1e-3 "" 1 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "E" 1e18
+      "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 "Ei" 1152921504606846976 -}}
+{{- $suffix := regexFind "([KMGTPE]i|[numkMGTPE])$" (toString .) -}}
+{{- printf "%.9f" (mulf (toString . | trimSuffix $suffix) (get $factors $suffix)) -}}
 {{- end -}}
 
 {{- define "rightslice.networkPolicy" -}}
