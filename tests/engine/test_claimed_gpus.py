@@ -9,8 +9,8 @@ import pytest
 from tests.builders import Json, PodMaker, make_node, make_pod
 from tests.device_builders import AMD, NVIDIA, amd_gpu, card, device_class, mig_device, resource_slice, without_profile
 from tests.engine.test_workload_review import workload
-from tests.example_cluster import review, view_of
-from webhook.model.decisions import Decision
+from tests.example_cluster import GPU_TAINT, mig_node, review, tainted, view_of
+from webhook.model.decisions import Decision, OfferChoice
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import format_path
 
@@ -284,6 +284,43 @@ def test_a_violation_by_a_device_class_does_not_name_claims_for_other_devices_of
     [found] = decide_on(pod, limits("{resource: nvidia.com/gpu, max: 2}", of="perContainer"), nic).denials
     assert found.path == ("spec", "containers", 0, "resources", "limits", resource)
     assert found.message == "nvidia.com/gpu with device classes must be at most 2 (found 3)"
+
+
+SLICE, NIC = "example.com/slice", f"{PREFIX}nic"
+SMALL = "nvidia.com/mig-1g.10gb"
+BESIDE_A_GPU: dict[str, tuple[dict[str, str], str]] = {
+    "nothing": ({}, SMALL),
+    "none of the slices of a class": ({SLICE: "0"}, SMALL),
+    "none of the slices of a class by its implicit name": ({f"{PREFIX}mig": "0"}, SMALL),
+    "a slice of a class": ({SLICE: "1"}, f"it requests several GPU resources: nvidia.com/gpu, {SLICE}"),
+    "a slice and a network card": (
+        {NIC: "1", SLICE: "1"}, f"it requests several GPU resources: nvidia.com/gpu, {SLICE}",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("beside", "want"), BESIDE_A_GPU.values(), ids=BESIDE_A_GPU)
+def test_a_gpu_is_right_sized_unless_gpus_of_a_class_are_requested_too(beside: dict[str, str], want: str) -> None:
+    pod = make_pod().namespace("team").gpus(1).needs("8Gi")
+    for name, amount in beside.items():
+        pod = pod.requests(name, amount)
+    outcome = decide_on(pod, "mode: enforce\nrightSizing: {}", mig_node()).outcome
+    assert (outcome.resource if isinstance(outcome, OfferChoice) else str(outcome)) == want
+
+
+def test_none_of_the_devices_of_a_class_excludes_no_node_from_injection() -> None:
+    policy, nodes = "mode: enforce\ninjection: {tolerations: auto}", tainted(mig_node(), GPU_TAINT)
+    pods = [make_pod().namespace("team").gpus(1), make_pod().namespace("team").gpus(1).requests(SLICE, "0")]
+    alone, beside = (decide_on(pod, policy, nodes) for pod in pods)
+    assert alone.patch
+    assert alone.patch == beside.patch
+
+
+def test_the_field_of_a_violation_requests_some_of_the_class() -> None:
+    pod = make_pod().namespace("team").requests(SLICE, "0")
+    pod = pod.container("more", resources={"limits": {SLICE: "2"}, "requests": {SLICE: "2"}})
+    [found] = decide_on(pod, limits("{resource: 'nvidia.com/mig-3g.*', max: 1}")).denials
+    assert found.path == ("spec", "containers", 1, "resources", "limits", SLICE)
 
 
 def test_devices_that_no_container_uses_are_bounded_like_those_of_a_container() -> None:

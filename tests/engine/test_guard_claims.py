@@ -112,18 +112,27 @@ def test_a_device_class_as_an_extended_resource_follows_the_same_rule() -> None:
 
 
 SERVED = {
-    "GPUs under a name of another domain": ("gpu.nvidia.com", "example.com/gpu", ["GPU-S306"]),
-    "network cards": ("dra.net", "example.com/nic", []),
-    "GPUs under the name of the device plugin": ("gpu.nvidia.com", "nvidia.com/gpu", []),
+    "GPUs under a name of another domain": (NVIDIA, "example.com/gpu", "1", ["GPU-S306"]),
+    "none of them": (NVIDIA, "example.com/gpu", "0", []),
+    "an amount that cannot be read": (NVIDIA, "example.com/gpu", "one", ["GPU-S306"]),
+    "a part of a GPU": (NVIDIA, f"{RESOURCE_NAME}served", "500m", ["GPU-S306"]),
+    "GPUs under the implicit name": (NVIDIA, f"{RESOURCE_NAME}served", "1", ["GPU-S306"]),
+    "none of them under the implicit name": (NVIDIA, f"{RESOURCE_NAME}served", "0", []),
+    "network cards": ("dra.net", "example.com/nic", "1", []),
+    "GPUs under the name of the device plugin": (NVIDIA, "nvidia.com/gpu", "1", []),
 }
 
 
-@pytest.mark.parametrize(("driver", "name", "codes"), SERVED.values(), ids=SERVED)
-def test_a_name_that_a_device_class_gives_follows_the_same_rule(driver: str, name: str, codes: list[str]) -> None:
-    served = device_builders.device_class("served", f"device.driver == '{driver}'", name)
+@pytest.mark.parametrize(("driver", "name", "amount", "codes"), SERVED.values(), ids=SERVED)
+def test_a_name_that_a_device_class_gives_follows_the_same_rule(
+    driver: str, name: str, amount: str, codes: list[str]
+) -> None:
+    served = device_builders.device_class(
+        "served", f"device.driver == '{driver}'", "" if name.startswith(RESOURCE_NAME) else name
+    )
     view = view_of(make_node("n", {}), resource_slice("s", NVIDIA, "n", nodeName="n", devices=[card("gpu-0")]), served)
     deny = policies_of(policy("mode: enforce\nsecurity: {deny: [resourceClaims]}"))
-    pod = make_pod().namespace("team").requests(name, "1").build()
+    pod = make_pod().namespace("team").requests(name, amount).build()
     found = DecisionCache().decide(request_of(pod), deny, view, NO_USAGE, NOW).findings
     assert [each.code for each in found if each.code.startswith("GPU-S")] == codes
 

@@ -7,7 +7,7 @@ the most that it may get of each kind.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import chain, islice
 from types import MappingProxyType
 from typing import NamedTuple
@@ -34,7 +34,7 @@ from webhook.model.gpu_resources import NVIDIA_PREFIX, parse_gpu_resource
 from webhook.model.node_masks import bit_positions
 from webhook.model.pod_resources import effective_amount
 from webhook.model.pods import Container, Pod, PodResourceClaim, PodSpec
-from webhook.model.quantity import NANO
+from webhook.model.quantity import NANO, parse_whole_number
 
 MAX_NODES_TRIED, MAX_ALLOCATION_STEPS = 16, 2_000
 """Bounds of a search for a node that has the devices of a pod: about 10 ms."""
@@ -82,7 +82,7 @@ class ClaimedGpus(msgspec.Struct, frozen=True):
         claims: The requests of each claim, by its name in the pod.
         classes: The units of one device of each class, by the name of the resource that the class serves.
         missing: Claims and templates that are not known.
-        served: The resources that containers name and device classes serve.
+        served: The resources that containers request any of and device classes serve.
         nvidia_resources: Those that containers request and that can only be GPUs of NVIDIA.
     """
 
@@ -214,9 +214,10 @@ def find_claimed_gpus(pod: Pod, namespace: str, view: ClusterView, served: froze
     """
     if view.devices is NO_DEVICES:
         return NO_CLAIMED_GPUS
-    named = list(_named_classes(pod, view)) if served else []
+    requested = _first_requests(pod, served) if served else {}
+    named = {name: path for name, path in requested.items() if parse_gpu_resource(name) is None}
     known, published = view.namespace_claims(namespace), view.devices._replace(pools=view.device_pools())
-    units, devices, places = dict[str, int](), 0, dict(named)
+    units, devices, places = dict[str, int](), 0, {**named}
     claims: dict[str, tuple[RequestUnits, ...]] = {}
     missing: list[UnknownClaim] = []
     for index, one in enumerate(pod.spec.resource_claims):
@@ -229,17 +230,15 @@ def find_claimed_gpus(pod: Pod, namespace: str, view: ClusterView, served: froze
     for request in (one for some in claims.values() for one in some):
         _add_units(units, request.units)
         devices += max(request.units.values(), default=0)
-    classes = {resource: units_of_resource(resource, view, namespace) for resource, _ in named}
-    for resource, _ in named:
+    classes = {resource: units_of_resource(resource, view, namespace) for resource in named}
+    for resource in named:
         count = effective_amount(pod, resource) // NANO
         _add_units(units, classes[resource], count)
         devices += count if classes[resource] else 0
-    nvidia = frozenset(
-        name for name, _ in named if effective_amount(pod, name) and _gives_nvidia(name, view, namespace)
-    )
+    nvidia = frozenset(name for name in named if effective_amount(pod, name) and _gives_nvidia(name, view, namespace))
     units = {name: count for name, count in units.items() if count > 0}
     fields = _first_fields(claims, classes, places)
-    return ClaimedGpus(units, devices, fields, places, claims, classes, tuple(missing), served, nvidia)
+    return ClaimedGpus(units, devices, fields, places, claims, classes, tuple(missing), frozenset(requested), nvidia)
 
 
 def _first_fields(
@@ -325,14 +324,14 @@ def _is_surely_nvidia(request: RequestUnits) -> bool:
     return is_gpu and all(name.startswith(NVIDIA_PREFIX) for name in request.units)
 
 
-def _named_classes(pod: Pod, view: ClusterView) -> Iterator[tuple[str, FieldPath]]:
-    """Yield the first field of each resource of a container that only a device class serves."""
-    seen = set[str]()
+def _first_requests(pod: Pod, resources: Set[str]) -> dict[str, FieldPath]:
+    """Return the first field that requests any of each resource; a zero is no request."""
+    found: dict[str, FieldPath] = {}
     for path, container in init_then_main_containers(pod.spec):
-        for name in amounts_of_container(container):
-            if name in view.devices.class_by_resource and name not in seen and parse_gpu_resource(name) is None:
-                seen.add(name)
-                yield name, (*path, "resources", *field_of_amount(container, name))
+        for name, amount in amounts_of_container(container).items():
+            if name in resources and name not in found and parse_whole_number(amount) != 0:
+                found[name] = (*path, "resources", *field_of_amount(container, name))
+    return found
 
 
 def _unknown_claim(one: PodResourceClaim, path: FieldPath, devices: DeviceView) -> UnknownClaim:

@@ -31,13 +31,14 @@ from webhook.model.batch import (
 from webhook.model.bounded_cache import request_cache
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import CLAIMED, NO_GPU_REQUEST, NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest
+from webhook.model.dra.extended_resources import amounts_of_container
 from webhook.model.enums import EvidenceSource, PolicyMode
 from webhook.model.gpu_fractions import requested_fraction
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, WHOLE_GPU
 from webhook.model.offers import GpuOffer
 from webhook.model.pod_volumes import has_inline_disk
 from webhook.model.pods import Container, ObjectMeta, Pod, is_daemon_pod
-from webhook.model.quantity import format_mib
+from webhook.model.quantity import format_mib, parse_whole_number
 from webhook.model.schedulers import rules_of_scheduler
 from webhook.model.usage import CERTAIN_PPM, ObservedUsage, UsageView
 from webhook.model.volcano_queues import VOLCANO_GROUP, UnknownQueue
@@ -149,9 +150,9 @@ def exclusion_reason(context: GpuPodContext) -> KeepRequest | None:
         return KeepRequest(KeepReason.INVALID_AMOUNT)
     if injected.amounts and any(injected.contains(one.path, one.resource.name) for one in gpu_requests.requests):
         return KeepRequest(KeepReason.INJECTED)
-    if len(gpu_requests.totals) > 1 or gpu_requests.unknown_resources or any(context.claimed.classes.values()):
-        names = ", ".join((*gpu_requests.totals, *gpu_requests.unknown_resources, *context.claimed.classes))
-        return KeepRequest(KeepReason.MIXED_RESOURCES, names)
+    others = (*gpu_requests.unknown_resources, *[name for name, units in context.claimed.classes.items() if units])
+    if len(gpu_requests.totals) > 1 or others:
+        return KeepRequest(KeepReason.MIXED_RESOURCES, ", ".join((*gpu_requests.totals, *others)))
     pod, spec = context.pod, context.pod.spec
     if is_daemon_pod(pod):
         return KeepRequest(KeepReason.DAEMON_SET)
@@ -371,5 +372,5 @@ def unmodeled_constraints(pod: Pod, view: ClusterView) -> Iterator[str]:
         yield f"{rule} of its scheduler"
     for one in pod.spec.containers + pod.spec.init_containers:
         for name in (*one.resources.requests, *one.resources.limits):
-            if name.startswith(DEVICE_CLASS_PREFIX):
+            if name.startswith(DEVICE_CLASS_PREFIX) and parse_whole_number(amounts_of_container(one)[name]) != 0:
                 yield f"resource {name}"

@@ -295,7 +295,10 @@ def _find_device_classes(
 ) -> list[DetectedBypass]:
     sides = (("requests", resources.requests), ("limits", resources.limits))
     named = {
-        name: (*path, side, name) for side, amounts in sides for name in amounts if _may_be_gpu_of_class(name, classes)
+        name: (*path, side, name)
+        for side, amounts in sides
+        for name, amount in amounts.items()
+        if parse_whole_number(amount) != 0 and _may_be_gpu_of_class(name, classes)
     }
     return [
         describe_bypass(
