@@ -135,6 +135,8 @@ def test_a_name_that_a_device_class_gives_follows_the_same_rule(
     pod = make_pod().namespace("team").requests(name, amount).build()
     found = DecisionCache().decide(request_of(pod), deny, view, NO_USAGE, NOW).findings
     assert [each.code for each in found if each.code.startswith("GPU-S")] == codes
+    message = f"GPUs must be requested as nvidia.com resources, found {name!r}, a resource of a device class"
+    assert [each.message for each in found if each.code.startswith("GPU-S")] == [message] * len(codes)
 
 
 def test_a_claim_for_another_device_is_no_sign_of_gpus() -> None:

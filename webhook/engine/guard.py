@@ -304,7 +304,7 @@ def _find_device_classes(
         describe_bypass(
             "resourceClaims",
             place,
-            f"GPUs must be requested as nvidia.com resources, found the device class {quote_text(name)}",
+            f"GPUs must be requested as nvidia.com resources, found {quote_text(name)}, a resource of a device class",
         )
         for name, place in named.items()
     ]

@@ -1,6 +1,7 @@
 """Check the limits of a policy, which bound amounts per pod, container and GPU, and compute its default requests.
 
-A pod's amount is the most that it can use at one time (`pod_resources.max_consumption`). Injected GPUs do not count.
+A pod's amount of a resource is the most that it can use at one time (`pod_resources.max_consumption`). A sum of GPUs
+adds the amounts of all names, also of those that init containers use at another time. Injected GPUs do not count.
 """
 
 from __future__ import annotations

@@ -182,9 +182,10 @@ CODES: dict[str, FindingCode] = {
         "Remove spec.nodeName; use a nodeSelector.",
     ),
     "GPU-S306": _security_code(
-        "the pod uses a resource claim that may get a GPU",
-        "The policy denies claims for GPUs. A claim for other devices is not reported if its template exists before "
-        "the pod, and the selectors of its device classes require another driver, as in device.driver == 'dra.net'.",
+        "the pod may get a GPU by a resource claim or by a resource of a device class",
+        "The policy denies claims for GPUs, and the resource names by which device classes may serve GPUs. A claim for "
+        "other devices is not reported if its template exists before the pod, and the selectors of its device classes "
+        "require another driver, as in device.driver == 'dra.net'; nor is a resource of such a class.",
         "Request nvidia.com resources, or ask the admin to allow claims for this namespace. For other devices, "
         "create a claim template before the pod, of a device class that requires its driver.",
     ),
