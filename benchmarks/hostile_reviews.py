@@ -125,6 +125,12 @@ def _volumes(text: str, count: int) -> Json:
     return gpu_pod(volumes=[{"name": each, "hostPath": {"path": f"/dev/{each}"}} for each in _words(text, count)])
 
 
+def _used_claims(text: str, count: int) -> Json:
+    names = [{"name": each} for each in _words(text, count)]
+    claims = [{**each, "resourceClaimTemplateName": "t"} for each in names[:500]]
+    return gpu_pod(resourceClaims=claims, containers=[gpu_container(resources={"claims": names})])
+
+
 def _volume_claims(text: str, count: int) -> Json:
     claims = [{"name": each, "persistentVolumeClaim": {"claimName": each}} for each in _words(text, count)]
     return gpu_pod(volumes=claims)
@@ -258,6 +264,7 @@ KINDS: Mapping[str, Build] = {
     "spread constraints": _named("topologySpreadConstraints", "topologyKey", whenUnsatisfiable="DoNotSchedule"),
     "scheduling gates": _named("schedulingGates"),
     "claims": _named("resourceClaims", resourceClaimTemplateName="t"),
+    "uses of claims": _used_claims,
     "ports": _ports,
     "mounts": _in_container("volumeMounts", "mountPath"),
     "host paths": _volumes,

@@ -94,6 +94,14 @@ PODS = {
     ),
     "node selector keys": (pod(nodeSelector={f"k{number}": "v" for number in range(501)}), "500 node selector keys"),
     "claims": (pod(resourceClaims=[{"name": "a"}] * 501), "500 resource claims"),
+    "a realistic number of claims that containers use": (
+        pod(containers=containers(150, resources={"claims": [{"name": "a"}] * 3})),
+        "",
+    ),
+    "claims that containers use": (
+        pod(containers=containers(51, resources={"claims": [{"name": "a"}] * 10})),
+        "500 uses of resource claims",
+    ),
     "spread constraints": (pod(topologySpreadConstraints=[{}] * 501), "500 spread constraints"),
     "scheduling gates": (pod(schedulingGates=[{"name": "a"}] * 501), "500 scheduling gates"),
     "ports": (pod(containers=containers(1, ports=[{"hostPort": 1}] * 2_001)), "2000 ports"),

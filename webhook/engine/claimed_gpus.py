@@ -135,12 +135,12 @@ class ClaimedGpus(msgspec.Struct, frozen=True):
 
     def requests_of_container(self, container: Container) -> list[DeviceAlternatives]:
         """Return the requests of a container: of the claims that it uses, and of device classes."""
-        used = requests_used(container)
+        used = Counter(requests_used(container))
         found = [
             DeviceAlternatives(one.units, times)
-            for name, some in self.claims.items()
-            for one in some
-            if (times := used.count((name, "")) + used.count((name, one.name)))
+            for name in dict.fromkeys(name for name, _ in used)
+            for one in self.claims.get(name, ())
+            if (times := used[name, ""] + used[name, one.name])
         ]
         counts = ((units, requested_units(container, name)) for name, units in self.classes.items())
         return found + [DeviceAlternatives(units, count) for units, count in counts if units and count > 0]

@@ -1,7 +1,8 @@
 """The bounds of how much one object may contain, so that its evaluation takes little time.
 
 Each bound is at least ten times what real pods and workloads have, and `make bench-hostile` measures that no object
-within them takes more than 50 ms of CPU.
+within them takes more than 50 ms of CPU. Templates of claims are other objects: a pod with hundreds of claims of many
+requests each takes longer, and a server stops its review (`web.limits.CpuLimit`).
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ MAX_COUNTS = {
     "tolerations": 500,
     "spread constraints": 500,
     "resource claims": 500,
+    "uses of resource claims": 500,
     "scheduling gates": 500,
     "keys of a quota": 1_000,
     "entries of a LimitRange": 500,
@@ -93,6 +95,7 @@ def _count_container_parts(container: Container, names: set[str]) -> Iterator[Pa
     if container.security_context is not None:
         yield "capabilities", len(container.security_context.capabilities.add)
     yield TEXT_LENGTH, len(container.image)
+    yield "uses of resource claims", len(container.resources.claims)
     yield from _count_amounts((container.resources.limits, container.resources.requests), names)
 
 
