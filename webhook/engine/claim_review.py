@@ -18,7 +18,7 @@ from webhook.engine.claim_findings import (
     claim_findings,
 )
 from webhook.engine.claim_sizing import size_claim
-from webhook.engine.claimed_gpus import DeviceAlternatives, units_of_requests
+from webhook.engine.claimed_gpus import RequestAlternatives, units_of_requests
 from webhook.engine.limit_sums import GpuCounts, summing_rules
 from webhook.engine.matched_devices import claim_warning
 from webhook.engine.matched_policies import combine_policies, fact_reporter
@@ -62,7 +62,7 @@ def review_claim(request: AdmissionRequest, policies: PolicySet, view: ClusterVi
     problems = claim_findings(spec, view, request.namespace, path)
     problems += _quota_findings(spec, view, request.namespace, path)
     requests = count_claim_units(spec, view.devices, view.fleet) if view.devices.pools else ()
-    alternatives = [DeviceAlternatives(one.units) for one in requests]
+    alternatives = [RequestAlternatives(one.units) for one in requests]
     units = units_of_requests(alternatives)
     labels = view.labels_of(request.namespace)
     matching, conditional = policies.candidates_for(request.namespace, labels, "CREATE", tuple(sorted(units)))

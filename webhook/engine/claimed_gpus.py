@@ -64,11 +64,16 @@ class UnknownClaim(NamedTuple):
         return f"Permit listing {self.unlisted}, or add them to the snapshot." if self.unlisted else CREATE_FIRST
 
 
-class DeviceAlternatives(NamedTuple):
-    """A request for devices: how many units of each resource it may get at most, all of one of them, and how often."""
+class RequestAlternatives(NamedTuple):
+    """A request for devices of one of several kinds.
+
+    Attributes:
+        units: The most units of each resource that one use may get, all of one resource.
+        uses: How often it is used; a request by the name of a device class, its amount.
+    """
 
     units: Mapping[str, int]
-    times: int = 1
+    uses: int = 1
 
 
 class ClaimedGpus(msgspec.Struct, frozen=True):
@@ -127,34 +132,34 @@ class ClaimedGpus(msgspec.Struct, frozen=True):
         """Return whether a container may get GPUs by a resource of a device class."""
         return any(requested_units(container, resource) for resource, units in self.classes.items() if units)
 
-    def requests_of_pod(self, pod: Pod) -> list[DeviceAlternatives]:
+    def requests_of_pod(self, pod: Pod) -> list[RequestAlternatives]:
         """Return the requests of a pod: of its claims, and of device classes."""
-        found = [DeviceAlternatives(one.units) for some in self.claims.values() for one in some]
+        found = [RequestAlternatives(one.units) for some in self.claims.values() for one in some]
         counts = ((units, effective_amount(pod, resource) // NANO) for resource, units in self.classes.items())
-        return found + [DeviceAlternatives(units, count) for units, count in counts if units and count > 0]
+        return found + [RequestAlternatives(units, count) for units, count in counts if units and count > 0]
 
-    def requests_of_container(self, container: Container) -> list[DeviceAlternatives]:
+    def requests_of_container(self, container: Container) -> list[RequestAlternatives]:
         """Return the requests of a container: of the claims that it uses, and of device classes."""
         used = Counter(requests_used(container))
         found = [
-            DeviceAlternatives(one.units, times)
+            RequestAlternatives(one.units, uses)
             for name in dict.fromkeys(name for name, _ in used)
             for one in self.claims.get(name, ())
-            if (times := used[name, ""] + used[name, one.name])
+            if (uses := used[name, ""] + used[name, one.name])
         ]
         counts = ((units, requested_units(container, name)) for name, units in self.classes.items())
-        return found + [DeviceAlternatives(units, count) for units, count in counts if units and count > 0]
+        return found + [RequestAlternatives(units, count) for units, count in counts if units and count > 0]
 
     def of_container(self, container: Container) -> Mapping[str, int]:
         """Return the units of a container: of the claims that it uses, and of device classes."""
         return units_of_requests(self.requests_of_container(container))
 
-    def unused_requests(self, spec: PodSpec) -> Mapping[str, list[DeviceAlternatives]]:
+    def unused_requests(self, spec: PodSpec) -> Mapping[str, list[RequestAlternatives]]:
         """Return the requests of each claim that no container uses: their devices are allocated all the same."""
         containers = (container for _, container in containers_of_every_kind(spec))
         used = {each for container in containers for each in requests_used(container)}
         unused = {
-            name: [DeviceAlternatives(one.units) for one in some if (name, one.name) not in used]
+            name: [RequestAlternatives(one.units) for one in some if (name, one.name) not in used]
             for name, some in self.claims.items()
             if (name, "") not in used
         }
@@ -185,21 +190,21 @@ def requests_used(container: Container) -> list[tuple[str, str]]:
     ]
 
 
-def units_of_requests(requests: Iterable[DeviceAlternatives]) -> dict[str, int]:
+def units_of_requests(requests: Iterable[RequestAlternatives]) -> dict[str, int]:
     """Return the most units of each resource that requests may get together."""
     totals: dict[str, int] = {}
-    for units, times in requests:
-        _add_units(totals, units, times)
+    for units, uses in requests:
+        _add_units(totals, units, uses)
     return totals
 
 
-def _alternatives_key(requests: Iterable[DeviceAlternatives]) -> tuple[object, ...]:
-    return tuple([(tuple(units.items()), times) for units, times in requests])
+def _alternatives_key(requests: Iterable[RequestAlternatives]) -> tuple[object, ...]:
+    return tuple([(tuple(units.items()), uses) for units, uses in requests])
 
 
-def _add_units(totals: dict[str, int], units: Mapping[str, int], times: int = 1) -> None:
+def _add_units(totals: dict[str, int], units: Mapping[str, int], uses: int = 1) -> None:
     for name, count in units.items():
-        totals[name] = totals.get(name, 0) + count * times
+        totals[name] = totals.get(name, 0) + count * uses
 
 
 def _units_before_sizing(one: RequestUnits) -> Mapping[str, int]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from webhook.engine.amount_bounds import NO_AMOUNT, describe_bound, nearest_amounts, violated_code
-from webhook.engine.claimed_gpus import DeviceAlternatives
+from webhook.engine.claimed_gpus import RequestAlternatives
 from webhook.engine.policy_findings import PolicyFinding
 from webhook.model.field_paths import FieldPath
 from webhook.model.quantity import NANO, format_nano
@@ -29,7 +29,7 @@ class GpuCounts(NamedTuple):
     """
 
     named: Mapping[str, int]
-    requests: Sequence[DeviceAlternatives] = ()
+    requests: Sequence[RequestAlternatives] = ()
 
     def names(self) -> dict[str, None]:
         """Return the names under which any GPU counts, in order."""
@@ -43,9 +43,9 @@ class GpuCounts(NamedTuple):
     def parts_of_sum(self, rule: AmountRule) -> Counter[str]:
         """Return the units that add up to the sum that a rule bounds, by what they are."""
         parts = Counter({name: count for name, count in self.named.items() if count and rule.matches(name)})
-        for units, times in self.requests:
+        for units, uses in self.requests:
             if found := {name: count for name, count in units.items() if rule.matches(name)}:
-                parts[_describe_alternatives(found)] += times * max(found.values())
+                parts[_describe_alternatives(found)] += uses * max(found.values())
         return parts
 
 

@@ -22,7 +22,7 @@ from webhook.engine.amount_bounds import (
     nearest_amounts,
     violated_code,
 )
-from webhook.engine.claimed_gpus import NO_CLAIMED_GPUS, ClaimedGpus, DeviceAlternatives, units_of_requests
+from webhook.engine.claimed_gpus import NO_CLAIMED_GPUS, ClaimedGpus, RequestAlternatives, units_of_requests
 from webhook.engine.gpu_requests import NO_GPU_REQUESTS, PodGpuRequests, init_then_main_containers
 from webhook.engine.limit_sums import NO_RULES, GpuCounts, sum_violations, summing_rules
 from webhook.engine.policy_findings import PolicyFinding
@@ -385,7 +385,7 @@ _UNUSED = "{} that no container uses"
 
 def _check_unused_by_name(
     rules: AmountRuleSet,
-    requests: Sequence[DeviceAlternatives],
+    requests: Sequence[RequestAlternatives],
     place: FieldPath,
     binding: BindingLimits,
     summed: Sequence[AmountRule],
