@@ -243,6 +243,10 @@ CARDS = resource_slice("d", NVIDIA, "d", nodeName="d", devices=[card("gpu-0")])
 SERVED = device_class("gpu", f"device.driver == '{NVIDIA}'", "nvidia.com/gpu")
 LABEL, CLASS = "select another nvidia.com/gpu.product", "request another device class"
 PUBLISHED = [make_node("d", {}), CARDS, SERVED]
+NETWORK = [
+    device_class("nic", "device.driver == 'dra.net'", "example.com/nic"),
+    resource_slice("net", "dra.net", "a", nodeName="a", devices=[{"name": "eth0"}]),
+]
 OTHER_PRODUCTS: dict[str, tuple[PodMaker, list[Json], str]] = {
     "a name of the device plugin": (make_pod().gpus(1), [*WORLD], LABEL),
     "a name that a class serves": (make_pod().gpus(1), [*RESEARCH, *PUBLISHED], CLASS),
@@ -253,6 +257,19 @@ OTHER_PRODUCTS: dict[str, tuple[PodMaker, list[Json], str]] = {
     "a claim": (
         make_pod().claims({"name": "c", "resourceClaimName": "c"}),
         [*RESEARCH, *PUBLISHED, resource_claim("c")], "select another productName in the claim",
+    ),
+    "a name of the device plugin, and a claim of a network card": (
+        make_pod().gpus(1).claims({"name": "c", "resourceClaimName": "c"}),
+        [*WORLD, *NETWORK, resource_claim("c", device_class_name="nic")], LABEL,
+    ),
+    "a name of the device plugin, and network cards of a class": (
+        make_pod().gpus(1).requests("example.com/nic", "1"), [*WORLD, *NETWORK], LABEL,
+    ),
+    "a name that a class serves, and a claim of a network card": (
+        make_pod().requests("deviceclass.resource.kubernetes.io/gpu", "1").claims(
+            {"name": "c", "resourceClaimName": "c"}
+        ),
+        [*RESEARCH, *PUBLISHED, *NETWORK, resource_claim("c", device_class_name="nic")], CLASS,
     ),
 }  # fmt: skip
 

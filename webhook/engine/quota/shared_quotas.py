@@ -168,10 +168,11 @@ def shared_quota_violations(quotas: QuotaRules, context: PodContext, charge: Quo
 
 def _way_to_another_product(context: PodContext) -> str:
     """Return how a pod gets GPUs of another product: nodes whose devices are published have no label of one."""
-    claimed, view = context.claimed, context.view
-    if claimed.claims:
+    claimed = context.claimed
+    names = list(context.gpu_requests.totals) or [name for name, units in claimed.classes.items() if units]
+    if not names:
         return "select another productName in the claim"
-    if claimed.served and not any(is_advertised(name, view) for name in claimed.served):
+    if claimed.served.issuperset(names) and not any(is_advertised(name, context.view) for name in names):
         return "request another device class"
     return "select another nvidia.com/gpu.product"
 
