@@ -12,7 +12,7 @@ from tests.cli.page_folder import make_page_folder
 from tests.house.shown_blocks import ShownCommand, commands_by_page
 
 NEEDS_CLUSTER = re.compile(
-    r"^rightslice (?:serve|install|uninstall|doctor|layout status|usage record)\b"
+    r"^rightslice (?:serve|install|uninstall|doctor|layout status|usage record|policy list --cluster live)\b"
     r"|--write\b(?! layout)|--prometheus http"
 )
 """Commands that start a server, change a cluster or read a Prometheus."""
