@@ -8,14 +8,14 @@ from functools import partial
 
 import pytest
 
-from tests.builders import make_node, make_pod
+from tests.builders import make_pod
 from tests.cluster.client import Json
 from tests.cluster.end_to_end.test_changes import rejection_message
 from tests.cluster.installation import Installation
-from tests.cluster.nodes import add_nodes, remove_nodes
 from tests.cluster.polling import eventually
+from tests.cluster.published_devices import OF_NVIDIA, published_devices
 from tests.cluster.random_claims import API
-from tests.device_builders import NVIDIA, card, device_class, mig_device, resource_slice
+from tests.device_builders import NVIDIA, card, device_class, mig_device
 from tests.engine.test_workload_review import workload
 from tests.policy.policy_texts import policy_text
 
@@ -27,17 +27,8 @@ NOTHING_MATCHES = f"device.attributes['{NVIDIA}'].productName == 'NVIDIA B200'"
 def published(site: Installation) -> Iterator[None]:
     """A node whose slice has two cards and a part of another one, and their class; deleted afterwards."""
     devices = [card("gpu-0"), card("gpu-1"), mig_device("gpu-2-mig-0", "1g.10gb", "GPU-2")]
-    [node] = add_nodes(site.plane, [make_node("published-cards", {})])
-    created = {
-        "resourceslices": resource_slice("published", NVIDIA, node, nodeName=node, devices=devices),
-        "deviceclasses": device_class(CLASS, f"device.driver == '{NVIDIA}'"),
-    }
-    for plural, each in created.items():
-        site.plane.api.create(f"{API}/{plural}", each)
-    yield
-    for plural, each in created.items():
-        site.plane.api.delete(f"{API}/{plural}/{each['metadata']['name']}")
-    remove_nodes(site.plane, [node])
+    with published_devices(site.plane, "published-cards", devices, device_class(CLASS, OF_NVIDIA)):
+        yield
 
 
 def claim_spec(expression: str) -> Json:

@@ -7,13 +7,12 @@ from functools import partial
 
 import pytest
 
-from tests.builders import make_node, make_pod
+from tests.builders import make_pod
 from tests.cluster.end_to_end.test_changes import rejection_message
 from tests.cluster.installation import Installation, pods_sent_by, rightslice
-from tests.cluster.nodes import add_nodes, remove_nodes
 from tests.cluster.polling import eventually
-from tests.cluster.random_claims import API
-from tests.device_builders import NVIDIA, card, device_class, resource_slice
+from tests.cluster.published_devices import OF_NVIDIA, published_devices
+from tests.device_builders import card, device_class
 from tests.policy.policy_texts import policy_text
 
 NAME = "example.com/gpu"
@@ -22,19 +21,9 @@ NAME = "example.com/gpu"
 @pytest.fixture(scope="module", autouse=True)
 def published(site: Installation) -> Iterator[None]:
     """A node that publishes two cards, and a class that serves them under a name of another domain."""
-    [node] = add_nodes(site.plane, [make_node("renamed-cards", {})])
-    created = {
-        "resourceslices": resource_slice(
-            "renamed", NVIDIA, node, nodeName=node, devices=[card("gpu-0"), card("gpu-1", minor=1)]
-        ),
-        "deviceclasses": device_class("renamed", f"device.driver == '{NVIDIA}'", NAME),
-    }
-    for plural, each in created.items():
-        site.plane.api.create(f"{API}/{plural}", each)
-    yield
-    for plural, each in created.items():
-        site.plane.api.delete(f"{API}/{plural}/{each['metadata']['name']}")
-    remove_nodes(site.plane, [node])
+    devices = [card("gpu-0"), card("gpu-1", minor=1)]
+    with published_devices(site.plane, "renamed-cards", devices, device_class("renamed", OF_NVIDIA, NAME)):
+        yield
 
 
 def linted_classes(site: Installation) -> list[str]:
