@@ -136,11 +136,10 @@ def _unknown_drivers(rules: RightSizingRules, view: ClusterView) -> Iterator[Gro
     if not any(each.driver for each in view.fleet.hardware_of_nodes(cards)):
         return
     nodes = union_masks(offer.nodes for offer in fleet.offers_by_form(*rules.allowed_shares))
-    unknown = [
+    unknown = (
         node for node in bit_positions(nodes) if not any(each.driver for each in fleet.hardware_of_nodes(1 << node))
-    ]
-    if unknown:
-        names = fleet.names_of(union_masks(1 << node for node in unknown))
+    )
+    if names := [fleet.nodes[node].name for node in unknown]:
         summary = f"{abbreviate_names(names)} would have slices or shares, and an unknown driver"
         yield GroupProblem(summary, f"add {DRIVER_LABEL} to agentLabels or to the labels of its template ({PAGE})")
 
