@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import NamedTuple
 
 import pytest
@@ -56,6 +57,7 @@ def probe_and_hold(address: str, port: int) -> socket.socket:
     return connection
 
 
+@cache
 def client_hello() -> bytes:
     sent = ssl.MemoryBIO()
     with suppress(ssl.SSLWantReadError):
@@ -301,4 +303,18 @@ def test_stalled_handshakes_of_many_addresses_displace_one_another() -> None:
         assert [closed_by_server(each) for each in stalled[:5]] == [True] * 5
         assert [closed_by_server(each) for each in api_server] == [False] * 3
         for each in (*stalled, *api_server):
+            each.close()
+
+
+MUTATING_REQUESTS_IN_FLIGHT = 200
+"""The default of an API server's `--max-mutating-requests-inflight`."""
+
+
+def test_as_many_handshakes_as_an_api_server_evaluates_writes_are_completed_however_slow_its_machine_is() -> None:
+    """In a burst, an API server opens a connection for each write before it continues the first handshake."""
+    with serve_site(limits=ServerLimits(handshake_time=PATIENCE, close_time=0.05)) as site:
+        started = [begin_handshake(API_SERVER_ADDRESS, site.port) for _ in range(MUTATING_REQUESTS_IN_FLIGHT)]
+        assert site.metric("rightslice_http_rejections_total", reason="too_many_handshakes") == 0
+        assert not closed_by_server(started[0])
+        for each in started:
             each.close()

@@ -83,7 +83,8 @@ class ServerLimits:
         body: Bytes of one request body: two objects of at most 3 MiB each, and 1 MiB for the rest.
         connections: Open connections. An eighth of them is for clients that are not trusted (see
             `webhook.web.connection`), the others for those that are. A further one replaces one of its own kind.
-        handshakes: TLS handshakes that have started.
+        handshakes: TLS handshakes that have started, about 60 KB each. An API server on a busy machine starts up to 200
+            before it continues the first: it opens a connection for each write that it evaluates at once.
         handshake_time: From accepting a connection to its first byte, and from there to the end of the handshake.
         in_flight: Requests whose body is being received, and also requests evaluated in one iteration of the event
             loop, that is, how many were waiting at the same time, and large requests that wait for their turn. Further
@@ -105,7 +106,7 @@ class ServerLimits:
 
     body: int = 7 * MIB
     connections: int = 2000
-    handshakes: int = 64
+    handshakes: int = 256
     handshake_time: float = 5.0
     in_flight: int = 256
     buffered: int = 32 * MIB
