@@ -180,6 +180,8 @@ def _first_texts(texts: Sequence[str], left: int) -> Iterator[str]:
 
 def _ranks_in_texts(texts: Sequence[str], values: Mapping[str, str]) -> Iterator[StatedRanks]:
     """Yield the signs in the arguments of a container."""
+    if not texts:
+        return
     raw = " ".join(texts).lower()
     has_setting = any(part in raw for part in _PARTS)
     if not has_setting and not any(part in raw for part in _LAUNCHER_PARTS):
