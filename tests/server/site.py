@@ -123,7 +123,8 @@ class TlsConnection:
         context = ssl.create_default_context(cadata=authority.decode())
         if certificate is not None:
             certificate.configure_cert(context)
-        plain = opened or socket.create_connection(("127.0.0.1", port), PATIENCE)
+        plain = opened or socket.create_connection(("127.0.0.1", port))
+        plain.settimeout(PATIENCE)
         self.socket = context.wrap_socket(plain, server_hostname=name)
         self._left = b""
         OPEN.append(self)

@@ -22,7 +22,9 @@ from webhook.web.tls import ClientCertificateRules
 AUTHORITY = trustme.CA()
 API_SERVER = AUTHORITY.issue_cert("kube-apiserver")
 CLIENTS = ClientCertificateRules(AUTHORITY.cert_pem.bytes().decode(), "kube-apiserver")
-SMALL = ServerLimits(connections=128, handshakes=16, close_time=0.05, request_time=10 * PATIENCE, handshake_time=10.0)
+SMALL = ServerLimits(
+    connections=128, handshakes=16, close_time=0.05, request_time=10 * PATIENCE, handshake_time=10 * PATIENCE
+)
 """Few slots, and deadlines beyond the end of each test: only displacement can free a slot."""
 
 REQUEST = post("/validate", encoded(review()))
@@ -208,7 +210,7 @@ def test_silent_clients_are_counted_and_closed_at_their_deadline() -> None:
         with connect_from(ATTACKER, site.port) as silent:
             silent.settimeout(PATIENCE)
             assert silent.recv(1) == b""
-        assert site.metric("rightslice_http_rejections_total", reason="timeout") == 1
+        assert site.server.telemetry.rejections["timeout"] == 1, "a new client may be too slow for this limit as well"
 
 
 def test_a_server_without_file_descriptors_accepts_again_when_it_has_some(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,9 +286,9 @@ def begin_handshake(address: str, port: int) -> socket.socket:
     return connection
 
 
-def closed_by_server(connection: socket.socket) -> bool:
-    """Read what a server has sent; True if it closed the connection."""
-    connection.settimeout(0.2)
+def closed_by_server(connection: socket.socket, seconds: float = 0.2) -> bool:
+    """Read what a server has sent; True if it closed the connection, or does so within some seconds."""
+    connection.settimeout(seconds)
     try:
         while connection.recv(65536):
             pass
@@ -300,7 +302,7 @@ def test_stalled_handshakes_of_many_addresses_displace_one_another() -> None:
         stalled = [begin_handshake(attacker(number), site.port) for number in range(SMALL.handshakes - 3)]
         api_server = [begin_handshake(API_SERVER_ADDRESS, site.port) for _ in range(3)]
         stalled += [begin_handshake(attacker(200 + number), site.port) for number in range(5)]
-        assert [closed_by_server(each) for each in stalled[:5]] == [True] * 5
+        assert [closed_by_server(each, PATIENCE) for each in stalled[:5]] == [True] * 5
         assert [closed_by_server(each) for each in api_server] == [False] * 3
         for each in (*stalled, *api_server):
             each.close()
@@ -312,7 +314,7 @@ MUTATING_REQUESTS_IN_FLIGHT = 200
 
 def test_as_many_handshakes_as_an_api_server_evaluates_writes_are_completed_however_slow_its_machine_is() -> None:
     """In a burst, an API server opens a connection for each write before it continues the first handshake."""
-    with serve_site(limits=ServerLimits(handshake_time=PATIENCE, close_time=0.05)) as site:
+    with serve_site(limits=ServerLimits(handshake_time=10 * PATIENCE, close_time=0.05)) as site:
         started = [begin_handshake(API_SERVER_ADDRESS, site.port) for _ in range(MUTATING_REQUESTS_IN_FLIGHT)]
         assert site.metric("rightslice_http_rejections_total", reason="too_many_handshakes") == 0
         assert not closed_by_server(started[0])

@@ -15,7 +15,7 @@ import pytest
 from tests.certs.cluster import CONFIGS, SECRET, SPEC, Client, Cluster, Replica
 from tests.kube.test_leader_election import LEASE
 from tests.server.managed_site import managed_server, read_readyz, served_certificate
-from tests.server.site import PAIR, Site, TlsConnection, encoded, post, review
+from tests.server.site import PAIR, PATIENCE, Site, TlsConnection, encoded, post, review
 from webhook.certs.reconciler import CertificateReconciler
 from webhook.certs.rotation import BUNDLE_SETTLE_TIME
 from webhook.errors import ApiError, ApiUnreachable
@@ -198,7 +198,10 @@ class SlowClient(Client):
         return await super().get(path, params)
 
 
-def test_a_restarted_server_never_presents_another_certificate_than_the_stored_one(cluster: Cluster) -> None:
+def test_a_restarted_server_never_presents_another_certificate_than_the_stored_one(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(managed_certificate, "LOAD_SECONDS", PATIENCE)
     Replica(cluster, leads=True).settle()
     for _ in range(3):
         with managed_server_in(cluster, SlowClient(cluster, 0.5)) as site:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import gc
 import ssl
+import threading
 import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.server.site import NOW, PAIR, Answer, Site, TlsConnection, encoded, post, review, serve_site
+from tests.server.site import NOW, PAIR, PATIENCE, Answer, Site, TlsConnection, encoded, post, review, serve_site
 from webhook.model.admission import AdmissionRequest
 from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision, patch_add
@@ -162,10 +163,13 @@ async def _flood(site: Site, clients: int, each: int) -> list[int]:
 
 def test_small_reviews_are_answered_between_large_ones() -> None:
     evaluated: list[str] = []
+    sent = threading.Event()
 
     def slow_if_large(request: AdmissionRequest, *_: object) -> Decision:
         evaluated.append(request.uid)
-        time.sleep(0.1 if request.uid.startswith("large") else 0)
+        if request.uid.startswith("large"):
+            assert sent.wait(PATIENCE)
+            time.sleep(0.1)
         return Decision()
 
     with serve_site(slow_if_large) as site:
@@ -175,6 +179,7 @@ def test_small_reviews_are_answered_between_large_ones() -> None:
             connection.send(post("/validate", encoded(review(uid=f"large-{index}")) + b" " * 32_000))
         site.until(lambda: bool(evaluated))
         small.send(post("/validate", encoded(review(uid="small"))))
+        sent.set()
 
         answers = [connection.read() for connection in (small, *large)]
 

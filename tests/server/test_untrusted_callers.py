@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import threading
@@ -9,7 +10,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trustme
@@ -66,6 +66,7 @@ def test_a_review_that_arrives_after_its_timeout_reserves_nothing() -> None:
     with serve_site(decide, state=state) as site:
         connection = site.connect()
         connection.send(request[:-20])
+        site.until(lambda: site.server.registry.load.reading == 1 or bool(site.server.telemetry.rejections))
         time.sleep(1.2)  # the API server has given up by then
         connection.send(request[-20:])
         answer = connection.read()
@@ -170,12 +171,18 @@ def a_tenth_of_a_core(process: Process) -> Iterator[None]:
         process.popen.send_signal(signal.SIGCONT)
 
 
-def answered(connection: TlsConnection, request: bytes) -> tuple[int, float]:
-    """Return the status and the seconds of a request; 0: the server closed the connection."""
-    start = time.monotonic()
+def status_of(connection: TlsConnection, request: bytes) -> int:
+    """Return the status of a request; 0: the server closed the connection."""
     connection.send(request)
-    answer: Any = connection.read()
-    return (answer.status if answer is not None else 0), time.monotonic() - start
+    answer = connection.read()
+    return answer.status if answer is not None else 0
+
+
+def cpu_seconds_of(process: Process) -> float:
+    """Return the CPU time of a process that runs."""
+    _, _, fields = Path(f"/proc/{process.popen.pid}/stat").read_text(encoding="ascii").rpartition(") ")
+    user, system = fields.split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
 MAX_CALL_SECONDS = 3.0
@@ -183,20 +190,21 @@ MAX_CALL_SECONDS = 3.0
 
 
 def test_with_a_tenth_of_a_core_calls_are_answered_within_their_timeout(tmp_path: Path) -> None:
+    """In CPU time: how long the process waits for it is up to other work of this machine."""
     with running(tmp_path) as process:
         connections = [TlsConnection(process.port) for _ in range(8)]
         for connection in connections:
-            assert answered(connection, post("/validate", encoded(review())))[0] == 200
+            assert status_of(connection, post("/validate", encoded(review()))) == 200
+        statuses, spent = set[int](), []
         with a_tenth_of_a_core(process):
-            results = [
-                answered(connections[number % 8], post("/validate", encoded(review(uid=f"u-{number}"))))
-                for number in range(40)
-            ]
-        assert answered(connections[0], post("/validate", encoded(review())))[0] == 200
+            for number in range(40):
+                before = cpu_seconds_of(process)
+                statuses.add(status_of(connections[number % 8], post("/validate", encoded(review(uid=f"u-{number}")))))
+                spent.append(cpu_seconds_of(process) - before)
+        assert status_of(connections[0], post("/validate", encoded(review()))) == 200
 
-    assert {status for status, _ in results} <= {200, 503}
-    within = [seconds for _, seconds in results if seconds < MAX_CALL_SECONDS]
-    assert len(within) >= 0.9 * len(results), "the rest waited for other work of this machine"
+    assert statuses <= {200, 503}
+    assert max(spent) < MAX_CALL_SECONDS * RUN_SECONDS / PERIOD_SECONDS
 
 
 TOKENS = {
