@@ -399,7 +399,7 @@ def test_a_plan_appears_when_it_is_ready(browser: BrowserProcess, demo: ClusterR
     may_end = threading.Event()
 
     def plan() -> ClusterLayout:
-        may_end.wait(timeout=60)
+        may_end.wait(timeout=600)
         return demo.plan()
 
     with served_console(NewestReading(demo._replace(plan=plan))) as address, browser.open() as page:

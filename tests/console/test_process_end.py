@@ -8,14 +8,16 @@ import sys
 import pytest
 
 PROGRAM = """
-import asyncio, atexit, time
+import asyncio, atexit, threading, time
 from webhook.web.daemon_threads import exit_if_threads_run, run_in_daemon_thread
 
 async def main():
     thread = run_in_daemon_thread(lambda: time.sleep({seconds}))
     if not {seconds}:
         await thread
-        time.sleep(0.1)
+        for each in threading.enumerate():
+            if each is not threading.current_thread():
+                each.join()
     print("served")
 
 atexit.register(print, "finalized")
