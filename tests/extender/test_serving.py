@@ -60,7 +60,7 @@ async def serve_extender(
     port = await listener.listen("127.0.0.1", 0)
     trusting = aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=PAIR.authority.decode()))
     try:
-        async with aiohttp.ClientSession(connector=trusting, timeout=aiohttp.ClientTimeout(10)) as client:
+        async with aiohttp.ClientSession(connector=trusting, timeout=aiohttp.ClientTimeout(60)) as client:
             yield Site(listener, port, client, log)
     finally:
         await listener.close()

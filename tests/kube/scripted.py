@@ -18,7 +18,7 @@ from webhook.kube.api import KubeClient
 Json = dict[str, Any]
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 END = object()
 """In a stream: end the response normally instead of staying silent."""
 

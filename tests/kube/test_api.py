@@ -358,7 +358,7 @@ class HangingServer:
         """Return whether the client closed the connection."""
         assert self._raw is not None
         with self._raw as raw:
-            raw.settimeout(5)
+            raw.settimeout(60)
             try:
                 while raw.recv(64 * 1024):
                     pass

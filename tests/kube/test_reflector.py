@@ -240,7 +240,7 @@ async def test_a_failed_watch_resumes_from_the_last_version(tmp_path: Path, brok
 
 
 async def test_a_connection_that_hangs_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reflector, "READ_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(reflector, "READ_TIMEOUT_SECONDS", 1.0)
     async with running_watch(tmp_path, STARTED, stream(), stream(event("ADDED", namespace_data("b", 6)))) as harness:
         await harness.has("a", "b")
         assert "timed out" in str(harness.errors[0])
@@ -374,7 +374,7 @@ async def test_retry_after_is_honored(tmp_path: Path) -> None:
 async def test_a_missing_resource_type_is_empty_until_it_exists(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reflector, "ABSENT_SECONDS", 0.02)
+    monkeypatch.setattr(reflector, "ABSENT_SECONDS", 0.2)
     missing = json_answer("404 page not found\n", 404)
     async with running_watch(tmp_path, missing, missing, STARTED, stream(), optional=True) as harness:
         await until(lambda: harness.state.synced)

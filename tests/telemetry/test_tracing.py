@@ -39,6 +39,7 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     """A collector to which the environment points."""
     with run_collector() as running:
         monkeypatch.setenv(ENDPOINT, running.http_url)
+        monkeypatch.setattr("webhook.telemetry.tracing.CLOSE_SECONDS", 60.0)  # a collector that answers may be slow
         yield running
 
 
