@@ -22,6 +22,7 @@ from webhook.well_known import SYSTEM_NAMESPACE
 RESTARTS = int(os.environ.get("RIGHTSLICE_RESTARTS", "1"))
 CLIENTS, CREATES = map(int, os.environ.get("RIGHTSLICE_CREATES", "64x1000").split("x"))
 RECOVERY_SECONDS = 30
+REJECTIONS = r"http_rejections_total\{[^}]*\}"
 MAX_CALL_SECONDS = 5
 """The timeouts of both webhooks together."""
 
@@ -110,11 +111,12 @@ def stored_version(plane: Plane) -> int:
 
 def test_many_clients_create_pods_without_a_failure_or_a_further_write(site: Installation, team: str) -> None:
     """Others write too, such as leases: far less than one write per pod is left for them."""
-    before = stored_version(site.plane)
+    before, rejections = stored_version(site.plane), site.metric_values(REJECTIONS)
     with patient_api_server(site.plane):
         answers = create_pods(site.plane, slices(team, CREATES), clients=CLIENTS, patience=300)
     written = stored_version(site.plane) - before
 
+    assert site.metric_values(REJECTIONS) == rejections
     assert [each for each in answers if not each.created] == []
     assert CREATES <= written < 1.5 * CREATES
     for kind in ("events", "configmaps"):
