@@ -276,7 +276,7 @@ CASES = {
         KeepReason.NO_GROWTH, (whole_node(), slices(more={"k8s.amazonaws.com/accelerator": "a100"}), *users())
     ),
     "a group of the settings without a node": Case(SMALL, (*EMPTY, settings())),
-    "a group of the settings that does not grow": Case(KeepReason.NO_OFFER, (*EMPTY, settings(grows=False))),
+    "a group of the settings that does not grow": Case(KeepReason.NO_GROWTH, (*EMPTY, settings(grows=False))),
     "settings about a live group that does not grow": Case(KeepReason.NO_GROWTH, (*FULL, settings(grows=False))),
     "a pod that selects by a label that a template lacks": Case(
         KeepReason.NO_GROWTH,
@@ -297,12 +297,12 @@ CASES = {
     "a scaled MachineDeployment": Case(SMALL, (*EMPTY, machines())),
     "a scaled MachineSet": Case(SMALL, (*EMPTY, machines("MachineSet"))),
     "a MachineDeployment of its maximum size": Case(
-        KeepReason.NO_OFFER, (*EMPTY, machines() | {"spec": {"replicas": 3}})
+        KeepReason.NO_GROWTH, (*EMPTY, machines() | {"spec": {"replicas": 3}})
     ),
     "a MachineDeployment that is paused": Case(
-        KeepReason.NO_OFFER, (*EMPTY, machines() | {"spec": {"replicas": 0, "paused": True}})
+        KeepReason.NO_GROWTH, (*EMPTY, machines() | {"spec": {"replicas": 0, "paused": True}})
     ),
-    "a MachineDeployment that an annotation pauses": Case(KeepReason.NO_OFFER, (*EMPTY, paused_machines())),
+    "a MachineDeployment that an annotation pauses": Case(KeepReason.NO_GROWTH, (*EMPTY, paused_machines())),
     "a MachineDeployment with a taint": Case(KeepReason.NO_GROWTH, (*EMPTY, machines(taints="team=a:NoSchedule"))),
 }
 
@@ -554,6 +554,80 @@ LACKS = {
 def test_a_group_that_offers_the_slice_but_not_to_this_pod_is_named(group: Json, pod: PodMaker, lack: str) -> None:
     outcome = review(pod, GROW, view=view_of(make_namespace("team"), *EMPTY, group)).outcome
     assert outcome == KeepRequest(KeepReason.NO_GROWTH, f"{SMALL}: new node of slices {lack}")
+
+
+FULL_MACHINES = machines() | {"spec": {"replicas": 3}}
+OTHER_POOL = settings(name="other", taints=[{"key": "team", "effect": "NoSchedule"}])
+STOPPED: dict[str, tuple[tuple[Json, ...], PodMaker, str]] = {
+    "machines at their maximum, without a live node": (
+        (*EMPTY, FULL_MACHINES), small(), "node group slices cannot grow: it has its maximum of 3 nodes"
+    ),
+    "machines at their maximum, whose slices are taken": (
+        (*FULL, FULL_MACHINES), small(), "node group slices cannot grow: it has its maximum of 3 nodes"
+    ),
+    "machines at their maximum, and another group with a taint": (
+        (*EMPTY, FULL_MACHINES, OTHER_POOL), small(), "node group slices cannot grow: it has its maximum of 3 nodes"
+    ),
+    "settings": (
+        (*EMPTY, settings(grows=False)), small(), "node group slices cannot grow: the settings file says grows: false"
+    ),
+    "a NodePool at its limit": (
+        (*KARPENTER_FULL, overlay(), pool(limits={"nodes": "1"})), small(),
+        "node group slices cannot grow: the limit of nodes of its NodePool leaves no node (1)",
+    ),
+    "a NodePool of a fixed size": (
+        (*KARPENTER_FULL, overlay(), pool(replicas=1)), small(),
+        "node group slices cannot grow: its NodePool has a fixed number of 1 nodes",
+    ),
+    "several groups": (
+        (*EMPTY, FULL_MACHINES, settings(name="a", grows=False)), small(),
+        "node group a cannot grow: the settings file says grows: false (and 1 more)",
+    ),
+    "a name and a limit of any length": (
+        (*EMPTY, settings(name="n" * 1000, grows=False)), small(),
+        f"node group {'n' * 252}… cannot grow: the settings file says grows: false",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("objects", "pod", "why"), STOPPED.values(), ids=STOPPED)
+def test_a_group_that_would_serve_the_pod_and_cannot_grow_is_named(
+    objects: tuple[Json, ...], pod: PodMaker, why: str
+) -> None:
+    outcome = review(pod, GROW, view=view_of(make_namespace("team"), *objects)).outcome
+    assert outcome == KeepRequest(KeepReason.NO_GROWTH, f"{SMALL}: {why}")
+
+
+NOT_SERVED: dict[str, tuple[tuple[Json, ...], PodMaker]] = {
+    "a taint that the pod does not tolerate": (
+        (settings(grows=False, taints=[{"key": "team", "effect": "NoSchedule"}]),), small()
+    ),
+    "another node selector": ((settings(grows=False),), small().spec(nodeSelector={"pool": "other"})),
+    "a label that agents add later": (
+        (settings(grows=False),), small().spec(nodeSelector={"nvidia.com/gpu.product": A100["nvidia.com/gpu.product"]})
+    ),
+    "more CPU than a new node has": ((settings(grows=False),), small().requests("cpu", "40")),
+    "slices that are too small": ((settings(grows=False),), make_pod().gpus(1).needs("30Gi")),
+    "no slices": ((settings(grows=False, resources={"cpu": "32", "memory": "128Gi"}),), small()),
+    "a volume out of its reach": (
+        (settings(grows=False, labels={ZONE: "b"}), *volume(labels={ZONE: "a"})), mounting("data")
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("objects", "pod"), NOT_SERVED.values(), ids=NOT_SERVED)
+def test_a_group_that_would_not_serve_the_pod_is_not_named(objects: tuple[Json, ...], pod: PodMaker) -> None:
+    outcome = review(pod, GROW, view=view_of(make_namespace("team"), ZONED[0], *objects)).outcome
+    assert isinstance(outcome, KeepRequest)
+    assert outcome.reason is KeepReason.NO_OFFER
+
+
+def test_waiting_pods_that_take_the_last_nodes_of_a_group_are_the_reason() -> None:
+    last = pool({"nodes": "1"}, limits={"nodes": "2"})
+    view = view_of(make_namespace("team"), *KARPENTER_FULL, overlay(), last, *waiting(7))
+    assert review(small(), GROW, view=view).outcome == KeepRequest(
+        KeepReason.NO_GROWTH, f"{SMALL}: waiting pods take all nodes that node group slices may add"
+    )
 
 
 def test_a_pod_for_a_new_node_gets_no_affinity_on_labels_that_the_template_lacks() -> None:

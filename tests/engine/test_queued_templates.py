@@ -798,7 +798,10 @@ GROWN = {
     "a group without nodes": Grown(job(), from_zero(new_group())),
     "more pods than one new node runs": Grown(job(parallelism=50, completions=50), from_zero(new_group())),
     "a policy that keeps": Grown(job(), from_zero(new_group()), KeepReason.NO_OFFER, TEMPLATES),
-    "a group that does not grow": Grown(job(), from_zero(new_group(grows=False)), KeepReason.NO_OFFER),
+    "a group that does not grow": Grown(job(), from_zero(new_group(grows=False)), KeepReason.NO_GROWTH),
+    "a group that does not grow, and a flavor of other nodes": Grown(
+        job(), from_zero(flavor(labels={"pool": "other"}), QUOTA, new_group(grows=False)), KeepReason.NO_OFFER
+    ),
     "machines as many as the pods need": Grown(job(parallelism=14), from_zero(machines(1, 3))),
     "fewer machines than the pods need": Grown(
         job(parallelism=15), from_zero(machines(1, 3)), KeepReason.NO_FLAVOR_NODES

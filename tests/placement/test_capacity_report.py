@@ -396,7 +396,7 @@ GROUPS: dict[str, tuple[Json, list[str]]] = {
         settings("cards", {GPU: "8"}, grows=False),
         [
             "node group cards has no node; a new one would have 8 nvidia.com/gpu; "
-            "it cannot grow: the settings say that it does not grow"
+            "it cannot grow: the settings file says grows: false"
         ],
     ),
     "one with nodes": (settings("pool", {SMALL: "56"}), []),

@@ -29,6 +29,7 @@ from webhook.policy.group_growth import GroupProblem, find_group_problems
 LABEL = {"k8s.amazonaws.com/accelerator": "a100"}
 GROW = "rightSizing: {whenFull: grow}"
 TEAM_TAINT = {"key": "team", "value": "a", "effect": "NoSchedule"}
+MAX_SIZE = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"
 NONE_GROWS = "policy test lets node groups grow, and none offers a slice or share"
 
 
@@ -36,6 +37,13 @@ def without_size(machine: Json) -> dict[str, str]:
     """Return the annotations of machines without their maximum size."""
     annotations = machine["metadata"]["annotations"]
     return {key: value for key, value in annotations.items() if not key.endswith("max-size")}
+
+
+def with_size(most: str) -> Json:
+    """Return machines of another group with a maximum size."""
+    made = machines()
+    made["metadata"] = {"name": "a", "annotations": without_size(made) | {MAX_SIZE: most}}
+    return made
 
 
 class Case(NamedTuple):
@@ -86,7 +94,15 @@ CASES = {
     "machines without a maximum size": Case(
         GROW,
         (slices(), machines() | {"metadata": {"name": "a", "annotations": without_size(machines())}}),
-        ["node group a cannot grow: it has no annotation cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"],
+        [f"node group a cannot grow: it has no annotation {MAX_SIZE} with a number"],
+    ),
+    "machines whose maximum size has more digits than a number": Case(
+        GROW,
+        (slices(), with_size("9" * 5000)),
+        [f"node group a cannot grow: it has no annotation {MAX_SIZE} with a number"],
+    ),
+    "machines whose maximum size has digits of another script": Case(
+        GROW, (slices(), with_size("٣")), [f"node group a cannot grow: it has no annotation {MAX_SIZE} with a number"]
     ),
     "settings without the product of the GPUs": Case(
         GROW,
@@ -132,6 +148,11 @@ CASES = {
         GROW,
         (slices(), paused_machines() | {"spec": {"replicas": 0}}),
         ["node group slices cannot grow: it is paused", NONE_GROWS],
+    ),
+    "machines at their maximum, with the only slices of the cluster": Case(
+        GROW,
+        (whole_node(), machines() | {"spec": {"replicas": 3}}),
+        ["node group slices cannot grow: it has its maximum of 3 nodes", NONE_GROWS],
     ),
     "a ready sibling without GPUs": Case(
         GROW, (slices(), make_node("cpu", {EKS: "slices"})), [f"node group slices cannot grow for {SMALL}", NONE_GROWS]

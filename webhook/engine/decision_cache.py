@@ -173,9 +173,9 @@ class RecordingView(ClusterView):
         """Record the query."""
         return self._record_answer(ClusterView.fit_volumes, namespace, uses, siblings) if uses else ANY_VOLUMES
 
-    def fit_volumes_on_new_nodes(self, namespace: str, uses: PodVolumes, siblings: int = 0) -> VolumeFit:
+    def fit_volumes_on_new_nodes(self, fleet: Fleet, namespace: str, uses: PodVolumes, siblings: int = 0) -> VolumeFit:
         """Record the query."""
-        return self._record_answer(ClusterView.fit_volumes_on_new_nodes, namespace, uses, siblings)
+        return self._record_answer(ClusterView.fit_volumes_on_new_nodes, fleet, namespace, uses, siblings)
 
     def exclusion_by_pods(self, namespace: str, labels: tuple[tuple[str, str], ...]) -> ExclusionByOthers:
         """Record the query."""

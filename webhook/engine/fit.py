@@ -26,7 +26,7 @@ from webhook.engine.limits import allows_resource
 from webhook.engine.match import newly_matching_policy
 from webhook.engine.matched_policies import CombinedRightSizing
 from webhook.engine.memory_takers import memory_fraction_changes, reason_by_framework
-from webhook.engine.misfits import describe_exclusion, describe_lack
+from webhook.engine.misfits import MAX_GROUP_NAME, describe_exclusion, describe_lack, describe_stopped_groups
 from webhook.engine.mutate import offer_affinity, substitute_resource
 from webhook.engine.pod_context import GpuPodContext, PodContext
 from webhook.engine.projected_pod import project_feasible_nodes, project_new_nodes, project_unsized_pod
@@ -37,14 +37,14 @@ from webhook.engine.quota.charges import (
     find_full_quota,
     find_full_quota_by_class,
 )
-from webhook.errors import abbreviate_names
+from webhook.errors import abbreviate_names, shorten_text
 from webhook.model.batch import KAI, KAI_POOL_LABEL, is_charged_as_one_gpu, queueing_sign, sign_of_system
 from webhook.model.decisions import NO_RIGHT_SIZING, GpuNeed, KeepReason, KeepRequest, OfferChoice
 from webhook.model.enums import FullCapacityAction, GpuForm, PolicyMode
 from webhook.model.filters.volume_rejections import VolumeProblem
 from webhook.model.fleet import Fleet
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE, WHOLE_GPU
-from webhook.model.node_groups import NodeGroup, growing_groups
+from webhook.model.node_groups import NodeGroup, growing_groups, stopped_groups
 from webhook.model.node_labels import PRODUCT_LABEL
 from webhook.model.node_masks import bit_positions, exclude_nodes, union_masks
 from webhook.model.offers import GpuOffer
@@ -85,6 +85,9 @@ _REMOVED_BY_NEW_NODE = frozenset(
     }
 )
 """Reasons that no longer hold once a new node has joined."""
+
+_NO_LIVE_SLICE = frozenset({KeepReason.NO_OFFER, KeepReason.NO_FREE_CAPACITY})
+"""Reasons that only a slice or share of a live node is missing."""
 
 _LACKS_OF_NEW_NODE = frozenset(
     {KeepReason.UNREACHABLE, KeepReason.NO_FREE_CAPACITY, KeepReason.VOLUME_UNREACHABLE, KeepReason.HOST_PORT}
@@ -180,16 +183,26 @@ def _allow_growth(
     """
     if isinstance(choice, KeepRequest) and choice.reason not in _REMOVED_BY_NEW_NODE:
         return choice
-    new = project_new_nodes(context, right_sizing.rule.mode)
-    if new is not None and right_sizing.accounting:
-        new.nodes &= new.view.fleet.accounting_nodes
+    new = _new_nodes(context, right_sizing)
     if isinstance(choice, OfferChoice):
         any_node = new is not None and not feasible.ties() and _is_suitable_everywhere(context, choice, feasible, new)
         return _without_selectors(choice) if any_node else choice
     grown = None if new is None else _choose_on_new_nodes(context, need, right_sizing, feasible, new)
-    if grown is None or isinstance(grown, KeepRequest):
-        return _explain_no_growth(context, right_sizing, new, choice, grown)
-    return grown
+    if isinstance(grown, OfferChoice):
+        return grown
+    no_slice = choice.reason in _NO_LIVE_SLICE
+    stopped = _explain_stopped_groups(context, need, right_sizing, feasible) if no_slice else None
+    return stopped or _explain_no_growth(context, right_sizing, new, choice, grown)
+
+
+def _new_nodes(
+    context: GpuPodContext, right_sizing: CombinedRightSizing, *, stopped: bool = False
+) -> FeasibleNodes | None:
+    """Return the new nodes that could take the pod, of groups that may grow or of all others; None if unknown."""
+    new = project_new_nodes(context, right_sizing.rule.mode, stopped=stopped)
+    if new is not None and right_sizing.accounting:
+        new.nodes &= new.view.fleet.accounting_nodes
+    return new
 
 
 def _choose_on_new_nodes(
@@ -199,7 +212,7 @@ def _choose_on_new_nodes(
     feasible: FeasibleNodes,
     new: FeasibleNodes,
 ) -> OfferChoice | KeepRequest | None:
-    """Choose an offer of new nodes, or return why there is none; None if it is not suitable on all nodes."""
+    """Choose an offer of new nodes, or return why there is none; None if it does not suit all nodes, or none."""
     fleet, queued = context.view.fleet, context.request.queued
     groups = growing_groups(fleet, context.view.group_sources)
     growth = None if queued is None else GroupGrowth(feasible, groups)
@@ -210,14 +223,40 @@ def _choose_on_new_nodes(
         return None
     group = ""
     if queued is None:
-        growing = bit_positions(union_masks(offer.nodes for offer in grown.offers) & new.nodes)
-        suitable = [groups[index] for index in growing if new.has_free_node(grown.resource, 1, 1 << index)]
+        suitable = _suitable_groups(grown, new, groups)
+        if not suitable:
+            return None
         if not _has_nodes_left(suitable, grown.resource, context):
-            return KeepRequest(KeepReason.NO_GROWTH, f"{grown.resource}: waiting pods take all nodes that may be added")
+            names = abbreviate_names([shorten_text(each.name, MAX_GROUP_NAME) for each in suitable])
+            taken = f"waiting pods take all nodes that node group {names} may add"
+            return KeepRequest(KeepReason.NO_GROWTH, f"{grown.resource}: {taken}")
         group = suitable[0].name
     live = fleet.nodes_advertising(grown.resource) & context.feasible.selected
     offers = tuple([replace(offer, nodes=live) for offer in grown.offers])
     return _without_selectors(replace(grown, offers=offers, selected=context.feasible.selected, group=group))
+
+
+def _suitable_groups(choice: OfferChoice, new: FeasibleNodes, groups: Sequence[NodeGroup]) -> list[NodeGroup]:
+    """Return the groups whose new node can take the pod with its choice."""
+    offering = bit_positions(union_masks(offer.nodes for offer in choice.offers) & new.nodes)
+    return [groups[index] for index in offering if new.has_free_node(choice.resource, 1, 1 << index)]
+
+
+def _explain_stopped_groups(
+    context: GpuPodContext, need: GpuNeed, right_sizing: CombinedRightSizing, feasible: FeasibleNodes
+) -> KeepRequest | None:
+    """Return that a group would add a node with an offer for the pod, and why it cannot grow; None if none would."""
+    groups = stopped_groups(context.view.fleet, context.view.group_sources)
+    new = _new_nodes(context, right_sizing, stopped=True) if groups else None
+    if new is None:
+        return None
+    unlimited = [replace(each, nodes_left=None) for each in groups]
+    growth = None if context.request.queued is None else GroupGrowth(feasible, unlimited)
+    choice = _smallest_choice(OfferSearch(context, need, right_sizing, new, growth))
+    if isinstance(choice, KeepRequest) or not _is_suitable_everywhere(context, choice, feasible, new):
+        return None
+    suitable = _suitable_groups(choice, new, groups)
+    return KeepRequest(KeepReason.NO_GROWTH, describe_stopped_groups(choice.resource, suitable)) if suitable else None
 
 
 def _explain_no_growth(
@@ -236,7 +275,7 @@ def _explain_no_growth(
     """
     if grown is not None and grown.reason is KeepReason.NO_GROWTH:
         return grown
-    if choice.reason not in (KeepReason.NO_OFFER, KeepReason.NO_FREE_CAPACITY):
+    if choice.reason not in _NO_LIVE_SLICE:
         return choice
     if new is not None and context.request.queued is None:
         if grown is not None and grown.reason in _LACKS_OF_NEW_NODE:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from webhook.engine.feasible_nodes import FeasibleNodes
+from webhook.errors import shorten_text
 from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
-from webhook.model.node_groups import NEW_NODE_PREFIX
+from webhook.model.node_groups import NEW_NODE_PREFIX, NodeGroup
 from webhook.model.node_masks import bit_positions
 from webhook.model.quantity import NANO, format_mib, format_nano
+
+MAX_GROUP_NAME, MAX_BLOCKER = 253, 200
+"""Letters of a node group in a message: of its name, and of why it cannot grow."""
 
 
 def describe_exclusion(resource: str, nodes: int, feasible: FeasibleNodes) -> str:
@@ -32,6 +36,13 @@ def describe_lack(resource: str, nodes: int, feasible: FeasibleNodes) -> str:
         return f"{resource}: 0 of {total} are free on {name}{_others(nodes)}"
     lack = next(_lacks(index, feasible), "has one free, but pods that wait or were just admitted may take it")
     return f"{resource}: {name} {lack}{_others(with_units or nodes)}"
+
+
+def describe_stopped_groups(resource: str, groups: Sequence[NodeGroup]) -> str:
+    """Return why the first of some groups cannot grow, which would add a node for the pod, and how many more cannot."""
+    name, blocker = shorten_text(groups[0].name, MAX_GROUP_NAME), shorten_text(groups[0].blocker, MAX_BLOCKER)
+    more = f" (and {len(groups) - 1} more)" if len(groups) > 1 else ""
+    return f"{resource}: node group {name} cannot grow: {blocker}{more}"
 
 
 def _name(index: int, feasible: FeasibleNodes) -> str:

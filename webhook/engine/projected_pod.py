@@ -22,7 +22,7 @@ from webhook.model.enums import PolicyMode
 from webhook.model.filters.pod_ties import HOSTNAME
 from webhook.model.filters.volumes import ANY_VOLUMES
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX
-from webhook.model.node_groups import growing_groups
+from webhook.model.node_groups import growing_groups, stopped_groups
 from webhook.model.node_masks import union_masks
 from webhook.model.pod_resources import effective_amount
 from webhook.model.pod_volumes import pod_volumes
@@ -67,33 +67,39 @@ def project_feasible_nodes(context: GpuPodContext, mode: PolicyMode) -> Feasible
     return _feasible_with_additions(context, additions)
 
 
-def project_new_nodes(context: GpuPodContext, mode: PolicyMode) -> FeasibleNodes | None:
+def project_new_nodes(context: GpuPodContext, mode: PolicyMode, *, stopped: bool = False) -> FeasibleNodes | None:
     """Return the new nodes of node groups that could take the pod; None if that is not known.
 
     A new node has only pods of DaemonSets, so pods that need others near them are excluded. A group is also excluded if
     its template lacks a label that the pod's node selection or volumes need. Pods of a template get tolerations only
     for GPU taints of live nodes.
+
+    Args:
+        mode: Mode of right-sizing.
+        stopped: True for the new nodes of groups that may not grow, as if they could.
     """
     view, policies, live = context.view, context.policies, context.feasible
     additions = policies.additions if mode is PolicyMode.ENFORCE else policies.all_additions
     pod, sources = _project_pod(context, additions), view.group_sources
     uses, siblings = pod_volumes(pod), context.request.siblings
+    namespace = live.identity.namespace
+    groups = (stopped_groups if stopped else growing_groups)(view.fleet, sources)
+    new = view.view_stopped_nodes() if stopped else view.view_new_nodes()
     feasible = FeasibleNodes(
-        view.view_new_nodes(),
+        new,
         pod,
         additions.tolerations,
         tolerate_gpu_taints=additions.tolerate_gpu_taints and context.request.queued is None,
         required=additions.required,
         identity=live.identity,
-        volumes=view.fit_volumes_on_new_nodes(live.identity.namespace, uses, siblings) if uses else ANY_VOLUMES,
+        volumes=view.fit_volumes_on_new_nodes(new.fleet, namespace, uses, siblings) if uses else ANY_VOLUMES,
         request=context.request,
     )
     is_tied = feasible.ties() or any(live.exclusion)
     if feasible.ignored_requirements or (is_tied and not view.allows_new_node(feasible.ties())):
         return None
     keys = selecting_keys(pod.spec) | {one.key for required in additions.required for one in required}
-    groups = enumerate(growing_groups(view.fleet, sources))
-    known = union_masks(1 << index for index, group in groups if keys.isdisjoint(group.unknown_labels))
+    known = union_masks(1 << index for index, group in enumerate(groups) if keys.isdisjoint(group.unknown_labels))
     feasible.nodes &= known
     if context.request.queued is not None:  # a flavor adds tolerations
         feasible.selected &= known

@@ -47,7 +47,14 @@ from webhook.model.free_resources import (
     FreeResources,
 )
 from webhook.model.limit_ranges import NamespaceLimitRanges, no_limit_ranges, parse_limit_range
-from webhook.model.node_groups import KNOWN_SOURCES, NO_SOURCES, GroupSources, free_on_new_nodes, new_nodes
+from webhook.model.node_groups import (
+    KNOWN_SOURCES,
+    NO_SOURCES,
+    GroupSources,
+    free_on_new_nodes,
+    new_nodes,
+    stopped_nodes,
+)
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.objects import LimitRange, Namespace, ResourceQuota
 from webhook.model.pod_classes import NO_POD_CLASSES, PodClasses
@@ -360,9 +367,13 @@ class ClusterView(CapacityView):
         unseen = max(0, 2 * self.replicas - 1)
         return fit_volumes(namespace, uses, self.storage, self._assumed.claims, unseen, siblings)
 
-    def fit_volumes_on_new_nodes(self, namespace: str, uses: PodVolumes, siblings: int = 0) -> VolumeFit:
-        """Return the new nodes of node groups on which a new pod can use its claims, whatever other pods take first."""
-        fleet = new_nodes(self.fleet, self.group_sources)
+    def fit_volumes_on_new_nodes(self, fleet: Fleet, namespace: str, uses: PodVolumes, siblings: int = 0) -> VolumeFit:
+        """Return the new nodes of node groups on which a new pod can use its claims, whatever other pods take first.
+
+        Args:
+            fleet: The new nodes.
+            siblings: Pods of its template that start together with it.
+        """
         storage = StorageView(fleet, self.storage.objects, self.storage.users)
         unseen = max(0, 2 * self.replicas - 1)
         zoned = bool(zoned_nodes(self.fleet))
@@ -581,6 +592,14 @@ class ClusterView(CapacityView):
         view = _view_of_new_nodes(self.fleet, self.group_sources, self.daemons)
         return view.with_schedulers(self.schedulers).with_peers(self.peers)
 
+    def view_stopped_nodes(self) -> ClusterView:
+        """Return the view of one new node of each node group that may not grow, as if it could, without any pods.
+
+        Computed on first use.
+        """
+        view = _view_of_stopped_nodes(self.fleet, self.group_sources)
+        return view.with_schedulers(self.schedulers).with_peers(self.peers)
+
     def with_peers(self, peers: PeerSelectors) -> ClusterView:
         """Return the view with what selects the peers of pods replaced."""
         return self if peers is self.peers else self._copy_with(peers=peers)
@@ -604,6 +623,11 @@ class ClusterView(CapacityView):
 @derived_value(max_entries=KNOWN_SOURCES)
 def _view_of_new_nodes(fleet: Fleet, sources: GroupSources, daemons: DaemonPods) -> ClusterView:
     return ClusterView(new_nodes(fleet, sources), free=free_on_new_nodes(fleet, sources, daemons))
+
+
+@derived_value(max_entries=KNOWN_SOURCES)
+def _view_of_stopped_nodes(fleet: Fleet, sources: GroupSources) -> ClusterView:
+    return ClusterView(stopped_nodes(fleet, sources))
 
 
 NodeNumbers = Mapping[str, int]

@@ -294,8 +294,8 @@ class KeepReason(StrEnum):
     NO_GROWTH = (
         "NoGroupGrows",
         "no such slice or share is free, and no node group is known to add a node that offers one to this pod",
-        "For admins: rightslice doctor lists the node groups, and what each lacks to grow. For taints of GPUs, write "
-        "injection.tolerations: auto.",
+        "For admins: if a node group is named that cannot grow, raise its maximum or limit, or remove the cause. "
+        "rightslice doctor lists what other groups lack. For taints of GPUs, write injection.tolerations: auto.",
     )
     STALE_VIEW = (
         "StaleClusterView",

@@ -316,9 +316,21 @@ def growing_groups(fleet: Fleet, sources: GroupSources) -> tuple[NodeGroup, ...]
 
 
 @derived_value(max_entries=KNOWN_SOURCES)
+def stopped_groups(fleet: Fleet, sources: GroupSources) -> tuple[NodeGroup, ...]:
+    """Return the groups that may not grow; the nodes that they would add have the same order in `stopped_nodes`."""
+    return tuple(group for group in find_node_groups(fleet, sources) if group.blocker)
+
+
+@derived_value(max_entries=KNOWN_SOURCES)
 def new_nodes(fleet: Fleet, sources: GroupSources) -> Fleet:
     """Return one empty new node of each group that may grow."""
     return Fleet([group.new_node for group in growing_groups(fleet, sources)])
+
+
+@derived_value(max_entries=KNOWN_SOURCES)
+def stopped_nodes(fleet: Fleet, sources: GroupSources) -> Fleet:
+    """Return one empty new node of each group that may not grow, as if it could."""
+    return Fleet([group.new_node for group in stopped_groups(fleet, sources)])
 
 
 def free_on_new_nodes(fleet: Fleet, sources: GroupSources, daemons: DaemonPods) -> dict[str, FreeResources]:
@@ -381,7 +393,7 @@ def group_of_node(labels: Mapping[str, str]) -> tuple[str, str] | None:
 
 def _group_by_settings(spec: NodeGroupSpec) -> NodeGroup:
     node = _new_node(spec.name, spec.agent_labels | spec.labels, spec.taints, spec.resources)
-    blocker = "" if spec.grows else "the settings say that it does not grow"
+    blocker = "" if spec.grows else "the settings file says grows: false"
     unknown = frozenset(spec.agent_labels.keys() - spec.labels.keys())
     slices = slices_of_new_node(node.metadata.name, spec.resource_slices)
     return NodeGroup(spec.name, SETTINGS, node, unknown, blocker=blocker, is_declared=True, slices=slices)
@@ -412,19 +424,20 @@ def _groups_by_machines(machines: Iterable[MachineDeployment]) -> Iterator[NodeG
 
 
 def _size_blocker(machines: MachineDeployment) -> str:
-    annotations, text = machines.metadata.annotations, machines.metadata.annotations.get(MAX_SIZE_ANNOTATION, "")
+    annotations = machines.metadata.annotations
+    most = parse_count(annotations.get(MAX_SIZE_ANNOTATION))
     if machines.spec.paused or PAUSED_ANNOTATION in annotations:
         return "it is paused"
     if machines.metadata.deletion_timestamp is not None:
         return BEING_DELETED
-    if not text.isdecimal():
-        return f"it has no annotation {MAX_SIZE_ANNOTATION}"
-    return "" if machines.spec.replicas < int(text) else f"it has its maximum of {text} nodes"
+    if most is None:
+        return f"it has no annotation {MAX_SIZE_ANNOTATION} with a number"
+    return "" if machines.spec.replicas < most else f"it has its maximum of {most} nodes"
 
 
 def _machines_left(machines: MachineDeployment) -> int:
-    text = machines.metadata.annotations.get(MAX_SIZE_ANNOTATION, "")
-    return max(0, int(text) - machines.spec.replicas) if text.isdecimal() else 0
+    most = parse_count(machines.metadata.annotations.get(MAX_SIZE_ANNOTATION)) or 0
+    return max(0, most - machines.spec.replicas)
 
 
 def _parse_taint(text: str) -> Taint | None:

@@ -145,7 +145,7 @@ def _unknown_drivers(rules: RightSizingRules, view: ClusterView) -> Iterator[Gro
 
 
 def _assigned_resources(rules: RightSizingRules, view: ClusterView) -> set[str]:
-    fleets = view.fleet, view.view_new_nodes().fleet
+    fleets = view.fleet, view.view_new_nodes().fleet, view.view_stopped_nodes().fleet
     return {offer.resource for fleet in fleets for offer in fleet.offers_by_form(*rules.allowed_shares)}
 
 
@@ -167,7 +167,8 @@ def _remedy_of_blocker(group: NodeGroup) -> str:
         change = "raise it" if group.blocker.startswith("the limit") else "change that"
         return f"{change}; pods keep whole GPUs if no slice is free, and may wait for another pool ({PAGE})"
     if group.source.startswith("Machine"):
-        change = "set the annotation or its value" if "annotation" in group.blocker else "change that"
+        change = "raise it" if "maximum" in group.blocker else "change that"
+        change = "set the annotation or its value" if "annotation" in group.blocker else change
         return f"{change}; Cluster API then lets cluster-autoscaler add machines ({PAGE})"
     return f"remove the GPU label of the cloud from the group, or state it in --node-groups ({PAGE})"
 
