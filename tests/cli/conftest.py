@@ -10,12 +10,17 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from webhook.cli.commands import layout
 from webhook.cli.main import COMMANDS, COMPLETION_VARIABLE, build_app, build_app_for
 
 FILES = Path(__file__).parent / "files"
 JUNE = "2026-06-01T00:00:00Z"
 INPUTS = ["--policies", "policies", "--cluster", "cluster.yaml", "--now", JUNE]
 """The policies, cluster and time of most tests."""
+
+BUSY_MACHINE_SECONDS = 600.0
+"""The time limit for a step of a plan, which an idle machine solves in a tenth of a second: what is printed must not
+depend on the machine."""
 
 
 class CommandResult:
@@ -48,6 +53,7 @@ def rightslice(monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.chdir(FILES)
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv(COMPLETION_VARIABLE, "")
+    monkeypatch.setattr(layout, "STEP_SECONDS", BUSY_MACHINE_SECONDS)
 
     def run(*arguments: str, stdin: bytes | str = b"") -> CommandResult:
         result = CliRunner().invoke(

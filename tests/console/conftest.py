@@ -11,9 +11,11 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tests.cli.conftest import BUSY_MACHINE_SECONDS
 from tests.cli.conftest import rightslice as rightslice
 from webhook.cli.audit_inputs import AuditFlags
 from webhook.cli.cluster_access import ClusterFlags
+from webhook.cli.commands import layout
 from webhook.cli.console_inputs import ConsoleReader
 from webhook.console.listener import serve_console
 from webhook.console.reading import ClusterReading, NewestReading
@@ -42,8 +44,10 @@ def demo_flags(**changes: Any) -> AuditFlags:
 def demo() -> ClusterReading:
     """Return the reading of the example cluster."""
     reading = ConsoleReader(demo_flags()).read()
-    layout = reading.plan()
-    return reading._replace(plan=lambda: layout)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layout, "STEP_SECONDS", BUSY_MACHINE_SECONDS)
+        planned = reading.plan()
+    return reading._replace(plan=lambda: planned)
 
 
 class Answer:
