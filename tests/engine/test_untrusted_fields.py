@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -207,14 +208,17 @@ def many_policies(count: int, match: str) -> PolicySet:
     return loaded.policies
 
 
-def median_seconds(policies: PolicySet, view: ClusterView, requests: list[AdmissionRequest]) -> float:
-    """Return the median CPU of a decision."""
-    spent = []
-    for request in requests:
-        start = time.thread_time()
-        decide(request, policies, view, NO_USAGE, NOW)
-        spent.append(time.thread_time() - start)
-    return sorted(spent)[len(spent) // 2]
+def seconds_for(policies: PolicySet, view: ClusterView, request: AdmissionRequest) -> float:
+    """Return the CPU of a decision."""
+    start = time.thread_time()
+    decide(request, policies, view, NO_USAGE, NOW)
+    return time.thread_time() - start
+
+
+def median_seconds(cases: Sequence[tuple[PolicySet, ClusterView]], requests: list[AdmissionRequest]) -> list[float]:
+    """Return the median CPU of a decision in each case; they take turns, as a machine may become busy meanwhile."""
+    spent = [[seconds_for(*case, request) for case in cases] for _ in range(2) for request in requests]
+    return [sorted(each)[len(requests) // 2] for each in zip(*spent[len(requests) :], strict=True)]
 
 
 def unlike_pods(count: int, namespace: str = "team") -> list[AdmissionRequest]:
@@ -224,9 +228,9 @@ def unlike_pods(count: int, namespace: str = "team") -> list[AdmissionRequest]:
 def test_500_policies_cost_at_most_twice_as_much_as_10() -> None:
     view, requests = view_of(make_namespace("team"), whole_node()), unlike_pods(300)
     few, many = (many_policies(count, "team-{}") for count in (10, 500))
-    median_seconds(many, view, requests)
 
-    assert median_seconds(many, view, requests) <= 2 * median_seconds(few, view, requests)
+    of_few, of_many = median_seconds([(few, view), (many, view)], requests)
+    assert of_many <= 2 * of_few
 
 
 def test_one_abusive_namespace_of_10000_slows_no_other() -> None:
@@ -237,6 +241,6 @@ def test_one_abusive_namespace_of_10000_slows_no_other() -> None:
     pods = [make_pod(f"p{index}").gpus(1).namespace("n0").build() for index in range(10_000)]
     abused = view_of(*namespaces, *objects, node, *pods)
     others = unlike_pods(300, "n777")
-    median_seconds(policies, abused, others)
 
-    assert median_seconds(policies, abused, others) <= 2 * median_seconds(policies, quiet, others)
+    undisturbed, disturbed = median_seconds([(policies, quiet), (policies, abused)], others)
+    assert disturbed <= 2 * undisturbed

@@ -427,7 +427,11 @@ def test_the_page_names_every_sign_of_a_gang(name: str) -> None:
 @pytest.mark.no_cover
 @pytest.mark.parametrize("arguments", [["main " * 600_000], ["main " * 13_000] * 44, ["-" * 130_000], ["${" * 65_000]])
 def test_megabytes_of_arguments_take_milliseconds(arguments: list[str]) -> None:
+    assert min(_seconds_for(arguments) for _ in range(3)) < 0.025
+
+
+def _seconds_for(arguments: list[str]) -> float:
     pod = parse_pod(make_pod().command("sh", "-c", *arguments).build())
     with CpuTimer() as timer:
         assert gang_sign(pod) == ""
-    assert timer.seconds < 0.025
+    return timer.seconds
