@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from tests.cluster.polling import eventually
+from tests.cluster.polling import PATIENCE_SECONDS, eventually
 from tests.cluster.processes import Process, free_port
 from tests.usage.exporter import Exporter, Sample, pages
 
@@ -42,8 +42,8 @@ class Job(NamedTuple):
         return {
             "job_name": name,
             "honor_labels": self.honor,
-            "scrape_interval": "200ms",
-            "scrape_timeout": "200ms",
+            "scrape_interval": "400ms",
+            "scrape_timeout": "400ms",
             "static_configs": [{"targets": [address], "labels": dict(self.target)}],
         }
 
@@ -103,7 +103,7 @@ class Prometheus:
 
     def _serves(self) -> bool:
         try:
-            with OPENER.open(f"{self.url}/-/ready", timeout=5) as answer:
+            with OPENER.open(f"{self.url}/-/ready", timeout=30) as answer:
                 status: int = answer.status
         except urllib.error.HTTPError as error:
             return error.code == 400  # it speaks TLS only
@@ -130,7 +130,7 @@ class PrometheusServer(Prometheus):
         for each in self._exporters.values():
             each.close()
 
-    def feed(self, samples: Mapping[str, Iterable[Sample]], within: float = 120) -> str:
+    def feed(self, samples: Mapping[str, Iterable[Sample]], within: float = PATIENCE_SECONDS) -> str:
         """Have Prometheus scrape all of these samples, by job of `JOBS`.
 
         Returns:

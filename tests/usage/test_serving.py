@@ -61,7 +61,7 @@ def wait_for_log(process: Process, event: str) -> dict[str, Any]:
         assert process.popen.poll() is None
         return [json.loads(line) for line in process.lines if f'"event":"{event}"' in line]
 
-    return eventually(lines, within=150)[0]
+    return eventually(lines)[0]
 
 
 def patch(process: Process, namespace: str) -> list[dict[str, Any]]:
