@@ -33,6 +33,9 @@ PAGE = read_checkout_file("docs/install.md").partition("## Out of cluster")[2].p
 
 POLICIES = ROOT / "policies"
 ADMISSION_API = "admissionregistration.k8s.io/v1"
+PATIENT_TIMEOUT = 30
+"""Seconds: the longest timeout of a webhook, so that no call fails because the machine is busy."""
+
 ALL_MANIFESTS = shipped_manifests(InstallMode.ENFORCE)
 
 
@@ -44,32 +47,24 @@ class Installation:
         port: The port that the API server calls.
         replica: The server process.
         checkout: The version of its code and manifests.
-        patient: Whether the API server waits for the webhooks as long as it can.
     """
 
     def __init__(
-        self,
-        plane: Plane,
-        folder: Path,
-        *flags: str,
-        policies: Path = POLICIES,
-        checkout: Path = ROOT,
-        patient: bool = False,
+        self, plane: Plane, folder: Path, *flags: str, policies: Path = POLICIES, checkout: Path = ROOT
     ) -> None:
-        self.plane, self.port, self.checkout, self.patient = plane, free_port(), checkout, patient
+        self.plane, self.port, self.checkout = plane, free_port(), checkout
         self._folder, self._policies = folder, policies
         self._apply, self._serve = documented_commands()
         self.replica = self.start_server("rightslice", self.port, *flags)
 
     def apply_manifests(self) -> None:
-        """Apply the manifests as documented, with our address."""
+        """Apply the manifests as documented, with our address, and timeouts that a busy machine does not exceed."""
         manifests = copy_manifests(self.checkout / "manifests", self._folder / f"manifests-{self.checkout.name}")
         overlay = manifests / "overlays" / "out-of-cluster"
         address = overlay / "address.yaml"
         address.write_text(address.read_text().replace("127.0.0.1:8443", f"127.0.0.1:{self.port}"))
-        if self.patient:
-            webhooks = manifests / "admission" / "webhooks.yaml"
-            webhooks.write_text(re.sub(r"timeoutSeconds: \d+", "timeoutSeconds: 30", webhooks.read_text()))
+        webhooks = manifests / "admission" / "webhooks.yaml"
+        webhooks.write_text(re.sub(r"(timeoutSeconds:) \d+", rf"\1 {PATIENT_TIMEOUT}", webhooks.read_text()))
         self.plane.kubectl(*self._apply[1:-1], str(overlay), "--force-conflicts")
 
     def start_server(self, name: str, port: int, *flags: str) -> Process:
@@ -146,12 +141,14 @@ def is_ready(port: int) -> bool:
 
 
 @contextmanager
-def patient_api_server(plane: Plane) -> Iterator[None]:
-    """Let the API server wait as long as it can for the webhooks, so that no call fails because the machine is busy."""
-    shipped = patch_webhooks(plane, lambda webhook: {**webhook, "timeoutSeconds": 30})
-    seconds = {webhook["name"]: webhook["timeoutSeconds"] for webhook in shipped}
-    yield
-    patch_webhooks(plane, lambda webhook: {**webhook, "timeoutSeconds": seconds[webhook["name"]]})
+def webhook_timeout(plane: Plane, seconds: int) -> Iterator[None]:
+    """Let the API server wait so long for each webhook within the block."""
+    before = patch_webhooks(plane, lambda webhook: {**webhook, "timeoutSeconds": seconds})
+    previous = {webhook["name"]: webhook["timeoutSeconds"] for webhook in before}
+    try:
+        yield
+    finally:
+        patch_webhooks(plane, lambda webhook: {**webhook, "timeoutSeconds": previous[webhook["name"]]})
 
 
 def patch_webhooks(plane: Plane, change: Callable[[Json], Json]) -> list[Json]:
@@ -187,10 +184,9 @@ def install_from_page(
     *flags: str,
     policies: Path = POLICIES,
     checkout: Path = ROOT,
-    patient: bool = False,
 ) -> Iterator[Installation]:
     """Install for the block, and remove everything afterwards. `flags` are added to the server's."""
-    installation = Installation(plane, folder, *flags, policies=policies, checkout=checkout, patient=patient)
+    installation = Installation(plane, folder, *flags, policies=policies, checkout=checkout)
     plane.wait_until_gone(SYSTEM_NAMESPACE)
     try:
         installation.apply_manifests()
@@ -209,13 +205,17 @@ def rightslice(plane: Plane, *arguments: str) -> subprocess.CompletedProcess[str
 
 
 def with_local_address(manifest: Json, port: int) -> Json:
-    """Return a manifest changed so that the API server calls the webhook at a local port."""
+    """Return a manifest changed so that the API server calls the webhook at a local port, and waits for it."""
     if manifest["kind"] == "Service":
         return {**manifest, "spec": {"type": "ExternalName", "externalName": "localhost"}}
     if manifest["kind"] not in WEBHOOK_KINDS:
         return manifest
     webhooks = [
-        {**hook, "clientConfig": {"service": {**hook["clientConfig"]["service"], "port": port}}}
+        {
+            **hook,
+            "clientConfig": {"service": {**hook["clientConfig"]["service"], "port": port}},
+            "timeoutSeconds": PATIENT_TIMEOUT,
+        }
         for hook in manifest["webhooks"]
     ]
     return {**manifest, "webhooks": webhooks}

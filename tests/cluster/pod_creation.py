@@ -13,6 +13,7 @@ import aiohttp
 
 from tests.cluster.client import Json
 from tests.cluster.plane import Plane
+from tests.cluster.polling import PATIENCE_SECONDS
 
 CLIENTS = 16
 
@@ -44,7 +45,7 @@ def create_pods(
     *,
     rate: float | None = None,
     clients: int = CLIENTS,
-    patience: float = 30,
+    patience: float = PATIENCE_SECONDS,
     on_answer: Callable[[int], None] = lambda _count: None,
     retries: int = 0,
 ) -> list[CreateResult]:

@@ -24,7 +24,7 @@ from tests.audit.test_pod_placement import nodes as nodes_of_placement
 from tests.audit.test_pod_placement import place_pod
 from tests.builders import Json, make_node, make_pod
 from tests.cluster.client import RefusedError
-from tests.cluster.installation import Installation, install_from_page, patient_api_server
+from tests.cluster.installation import Installation, install_from_page
 from tests.cluster.nodes import NODES, add_nodes, remove_nodes
 from tests.cluster.plane import Plane
 from tests.cluster.polling import eventually
@@ -721,7 +721,7 @@ def site(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ins
     policies.mkdir()
     text = policy_text("gpus", mode="enforce", rightSizing={}, injection={"tolerations": "auto"})
     (policies / "gpus.yaml").write_text(text, encoding="utf-8")
-    with install_from_page(plane, folder, policies=policies) as installed, patient_api_server(plane):
+    with install_from_page(plane, folder, policies=policies) as installed:
         yield installed
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.builders import make_node, make_pod
 from tests.cluster.client import Json
-from tests.cluster.installation import Installation, install_from_page, patient_api_server
+from tests.cluster.installation import Installation, install_from_page
 from tests.cluster.karpenter import (
     API,
     CARDS,
@@ -70,7 +70,6 @@ def site(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ins
         with (
             run_karpenter(plane, tmp_path_factory.mktemp("karpenter")),
             install_from_page(plane, tmp_path_factory.mktemp("installed")) as installation,
-            patient_api_server(plane),
         ):
             yield installation
     finally:
@@ -135,7 +134,7 @@ def scale_for(plane: Plane, namespace: str, rewriting: AbstractContextManager[No
     pods = [pod_of(namespace, number) for number in range(PODS)]
     with node_with_slices(plane):
         with rewriting, ThreadPoolExecutor() as threads:
-            creating = threads.submit(create_pods, plane, pods, patience=120)
+            creating = threads.submit(create_pods, plane, pods)
             while not creating.done():
                 settle_new_nodes(plane)
                 time.sleep(LOOK_SECONDS)
@@ -148,7 +147,7 @@ def scale_for(plane: Plane, namespace: str, rewriting: AbstractContextManager[No
 def wait_for_nodes(plane: Plane, namespace: str) -> list[str]:
     """Settle new nodes until nothing changes any more; return the pods that have no node."""
     waiting, since = ["?"], time.monotonic()
-    deadline = since + 300
+    deadline = since + 600
     while waiting and time.monotonic() < since + RETRY_SECONDS:
         assert time.monotonic() < deadline, f"{len(waiting)} pods still get nodes"
         settled = settle_new_nodes(plane) and not claims_in_progress(plane)

@@ -49,7 +49,7 @@ def site(plane: Plane, earlier: Path, tmp_path: Path) -> Iterator[Installation]:
     """An installation of the earlier version: its definitions, webhooks and server."""
     nodes = add_nodes(plane, demo_nodes())
     try:
-        with install_from_page(plane, tmp_path, checkout=earlier, patient=True) as installation:
+        with install_from_page(plane, tmp_path, checkout=earlier) as installation:
             yield installation
     finally:
         remove_nodes(plane, nodes)

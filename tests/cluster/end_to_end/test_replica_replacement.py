@@ -9,7 +9,7 @@ import pytest
 
 from tests.cluster.end_to_end.test_outages import DECISION, unscheduled_pod
 from tests.cluster.end_to_end.test_pods import SLICE
-from tests.cluster.installation import Installation, patient_api_server
+from tests.cluster.installation import Installation
 from tests.cluster.pod_creation import create_pods
 from tests.cluster.replicas import Replicas, two_replicas
 
@@ -21,7 +21,7 @@ MAX_PODS = 6000
 @pytest.fixture
 def replicas(site: Installation) -> Iterator[Replicas]:
     """Two replicas instead of the one server."""
-    with patient_api_server(site.plane), two_replicas(site) as running:
+    with two_replicas(site) as running:
         yield running
 
 

@@ -13,7 +13,6 @@ from tests.cluster.installation import (
     Installation,
     install_from_page,
     patch_webhooks,
-    patient_api_server,
 )
 from tests.cluster.no_harm.admission_trials import ACCOUNTED, BYPASS_LABEL
 from tests.cluster.nodes import add_nodes, demo_nodes, remove_nodes
@@ -29,8 +28,7 @@ def sizing(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[I
     try:
         with install_from_page(plane, folder, policies=write_policies(folder / "policies")) as site:
             exclude_bypass_pods(plane)
-            with patient_api_server(plane):
-                yield site
+            yield site
     finally:
         remove_nodes(plane, nodes)
 
