@@ -11,6 +11,7 @@ import pytest
 from tests.cluster.installation import Installation, install_from_page
 from tests.cluster.nodes import add_nodes, demo_nodes, remove_nodes
 from tests.cluster.plane import Plane
+from tests.cluster.polling import eventually
 
 OPTED_IN = {"rightslice.dev/right-sizing": "enforced"}
 
@@ -24,6 +25,18 @@ def site(plane: Plane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ins
             yield installation
     finally:
         remove_nodes(plane, nodes)
+
+
+@pytest.fixture
+def quiet_site(site: Installation) -> Installation:
+    """The installation once the namespaces of earlier tests are gone: until then, controllers change their pods."""
+
+    def ending() -> list[str]:
+        found = site.plane.api.get("/api/v1/namespaces", labelSelector="rightslice.dev/right-sizing=enforced")["items"]
+        return [each["metadata"]["name"] for each in found if each["status"]["phase"] == "Terminating"]
+
+    eventually(ending, until=lambda names: not names)
+    return site
 
 
 @pytest.fixture

@@ -43,7 +43,9 @@ def test_the_audit_log_names_policies_and_findings(site: Installation, team: str
     assert "GPU-S201=enforce" in refused["validate.rightslice.dev/codes"].split(",")
 
 
-def test_metrics_count_each_verdict_and_finding(site: Installation, team: str) -> None:
+def test_metrics_count_each_verdict_and_finding(quiet_site: Installation, team: str) -> None:
+    site = quiet_site
+
     def metric_totals() -> list[float]:
         return [
             sum(site.metric_values(name))
@@ -96,7 +98,7 @@ def test_the_owner_of_rejected_pods_gets_one_event(site: Installation, team: str
         events = site.plane.api.get(path)["items"]
         return [event for event in events if event["source"].get("component") == "rightslice"]
 
-    [event] = eventually(our_events)
+    event, *_ = eventually(our_events)
     denials = eventually(
         lambda: [
             line for line in site.log_entries() if line.get("namespace") == team and line["event"] == "request denied"
@@ -107,4 +109,4 @@ def test_the_owner_of_rejected_pods_gets_one_event(site: Installation, team: str
     assert event["involvedObject"]["kind"] == "ReplicaSet"
     assert (event["reason"], event["type"], event["count"]) == ("GPU-S201", "Warning", 1)
     assert "privileged must be false" in event["message"]
-    assert len(our_events()) == 1
+    assert len(our_events()) <= len({line["timestamp"][:13] for line in denials}), "one an hour"
