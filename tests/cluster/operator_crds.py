@@ -23,7 +23,7 @@ def serve_operator_kinds(plane: Plane, operator: str, *kinds: str) -> Iterator[N
     plane.kubectl("apply", "--server-side", *files)
     try:
         # `kubectl wait` fails at once if a definition is a moment old and has no conditions yet.
-        eventually(lambda: _served(plane, kinds) and _read(plane, kinds), within=120)
+        eventually(lambda: _served(plane, kinds) and _read(plane, kinds))
         yield
     finally:
         plane.kubectl("delete", "--wait", *files)

@@ -52,7 +52,7 @@ def free_port() -> int:
 
 def is_up(url: str) -> bool:
     """Return whether a program answers a probe with 200. It may raise OSError before it listens."""
-    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=5) as response:
+    with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=30) as response:
         return bool(response.status == 200)
 
 

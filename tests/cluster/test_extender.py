@@ -102,7 +102,7 @@ class ScheduledCluster:
         """Return the extender's health page."""
         context = ssl.create_default_context(cafile=self._entry["tlsConfig"]["caFile"])
         url = f"{self._entry['urlPrefix']}/readyz?verbose"
-        with urllib.request.urlopen(url, timeout=5, context=context) as answer:
+        with urllib.request.urlopen(url, timeout=30, context=context) as answer:
             return str(answer.read().decode())
 
     def path(self, name: str = "") -> str:

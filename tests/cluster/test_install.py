@@ -21,7 +21,7 @@ from tests.cluster.credentials import kubeconfig
 from tests.cluster.installation import dry_run_succeeds, rightslice, with_local_address
 from tests.cluster.nodes import add_nodes, demo_nodes
 from tests.cluster.plane import Plane
-from tests.cluster.polling import eventually
+from tests.cluster.polling import PATIENCE_SECONDS, eventually
 from tests.cluster.processes import Process, free_port
 from tests.cluster.prometheus_operator import scrape_service
 from tests.conftest import ROOT
@@ -92,10 +92,10 @@ async def install_all(plane: Plane, objects: list[Json], replica: Process, port:
         if line.startswith("applied Deployment"):
             write_account_kubeconfig(plane)
             replica.launch()
-            eventually(lambda: read_readyz(port)[0] == 200, within=90)
+            eventually(lambda: read_readyz(port)[0] == 200)
 
     async with await KubeClient.connect(str(plane.kubeconfig)) as api:
-        await install_manifests(api, objects, record, seconds=90)
+        await install_manifests(api, objects, record, seconds=PATIENCE_SECONDS)
 
 
 def write_account_kubeconfig(plane: Plane, folder: Path | None = None, namespace: str = SYSTEM_NAMESPACE) -> None:
@@ -269,7 +269,7 @@ def test_each_granted_permission_is_used_and_none_is_missing(site: InstalledSite
     granted = set(filter(is_served, every))
 
     assert not eventually(
-        lambda: granted - used_and_refused_permissions(plane, granted)[0], until=lambda unused: not unused, within=60
+        lambda: granted - used_and_refused_permissions(plane, granted)[0], until=lambda unused: not unused
     )
     used, refused = used_and_refused_permissions(plane, granted)
     assert set(filter(is_served, used)) == granted

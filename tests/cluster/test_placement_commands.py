@@ -157,7 +157,7 @@ def test_place_and_simulate_use_the_live_cluster(plane: Plane, train: str, names
         ]
         return [json.loads(each.stdout) for each in from_cluster], [json.loads(each.stdout) for each in from_snapshot]
 
-    (placed, _), _ = eventually(live_and_saved, until=lambda outputs: outputs[0] == outputs[1], within=60)
+    (placed, _), _ = eventually(live_and_saved, until=lambda outputs: outputs[0] == outputs[1])
     assert train in placed["pods"][0]["rejected"]
 
 

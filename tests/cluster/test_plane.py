@@ -27,7 +27,7 @@ def example(name: str, namespace: str) -> Json:
 def running(plane: Plane, namespace: str, name: str) -> Json:
     """Return a pod once it runs; clients reconnect slowly to a restarted API server."""
     path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-    return eventually(lambda: plane.api.get(path), until=lambda pod: pod["status"]["phase"] == "Running", within=120)
+    return eventually(lambda: plane.api.get(path), until=lambda pod: pod["status"]["phase"] == "Running")
 
 
 def test_the_plane_has_the_requested_version(plane: Plane) -> None:
@@ -102,7 +102,7 @@ def test_a_deployment_gets_its_pods_and_a_job_ends(plane: Plane, nodes: list[str
 
     plane.kubectl("rollout", "status", "deployment/web", "--timeout=110s", f"--namespace={namespace}")
     job = f"/apis/batch/v1/namespaces/{namespace}/jobs/once"
-    eventually(lambda: plane.api.get(job)["status"].get("succeeded") == 1, within=120)
+    eventually(lambda: plane.api.get(job)["status"].get("succeeded") == 1)
 
 
 def test_objects_survive_a_restart_of_etcd(plane_to_disrupt: Plane, namespace: str) -> None:

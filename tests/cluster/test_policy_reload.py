@@ -89,23 +89,21 @@ def policy(name: str, deny: str, mode: str = "enforce", **more: object) -> str:
 
 
 @pytest.mark.usefixtures("kind")
-def test_a_policy_that_kubectl_applies_is_live_within_five_seconds(
-    plane: Plane, namespace: str, tmp_path: Path
-) -> None:
+def test_a_policy_that_kubectl_applies_is_live_without_a_restart(plane: Plane, namespace: str, tmp_path: Path) -> None:
     bypass = make_pod().namespace(namespace).env("NVIDIA_VISIBLE_DEVICES", "all").build()
     (tmp_path / "f.yaml").write_text(policy("from-a-file", "privileged"))
     with serve_webhook(plane, "--policies", str(tmp_path)) as site:
         try:
             assert not site.rejects(bypass)
             plane.kubectl("apply", "-f", "-", stdin=policy("guard", "visibleDevicesEnv"))
-            eventually(lambda: site.rejects(bypass), within=5)
+            eventually(lambda: site.rejects(bypass))
             plane.kubectl("apply", "-f", "-", stdin=policy("guard", "visibleDevicesEnv", mode="audit"))
-            eventually(lambda: not site.rejects(bypass), within=5)
+            eventually(lambda: not site.rejects(bypass))
             plane.kubectl("apply", "-f", "-", stdin=policy("guard", "visibleDevicesEnv"))
-            eventually(lambda: site.rejects(bypass), within=5)
+            eventually(lambda: site.rejects(bypass))
             plane.api.patch(f"{POLICIES}/guard", {"status": {"note": True}})
             plane.kubectl("delete", "gpupolicy", "guard")
-            eventually(lambda: not site.rejects(bypass), within=5)
+            eventually(lambda: not site.rejects(bypass))
         finally:
             plane.kubectl("delete", "gpupolicy", "guard", "--ignore-not-found")
 
@@ -120,7 +118,7 @@ def test_files_take_precedence_and_an_invalid_object_changes_nothing(
         try:
             plane.kubectl("apply", "-f", "-", stdin=policy("one", "visibleDevicesEnv", mode="audit"))
             plane.kubectl("apply", "-f", "-", stdin=policy("two", "privileged", **NOT_CEL))
-            eventually(lambda: "[-]policy files GPUPolicy/two" in site.page("/readyz?verbose"), within=10)
+            eventually(lambda: "[-]policy files GPUPolicy/two" in site.page("/readyz?verbose"))
             assert site.rejects(bypass), "the file takes precedence over the object of the same name"
             assert site.page("/readyz") == "ok\n"
         finally:

@@ -28,7 +28,7 @@ HERE = {"rightslice.test/siblings": "true"}
 
 SLICE_NODES, CARD_NODES = ("sibling-slices-0", "sibling-slices-1"), ("sibling-cards",)
 MANY_VOLUMES = 30
-BIND_SECONDS, REJECT_SECONDS = 60, 15
+REJECT_SECONDS = 15
 
 LIMITS = {1: (1, 2), 4: (4, 5)}
 """Numbers of pods to try, by the volumes that each node with slices attaches."""
@@ -120,7 +120,7 @@ def test_all_pods_of_a_template_get_a_node_with_us_and_without_us(plane: Plane, 
             assert bool(decision.patch) is (pods <= limit), decision.outcome
             for form in (submitted, apply_patch(submitted, decision)):
                 with running_job(plane, namespace, form, f"pods-{pods}") as count_bound:
-                    eventually(count_bound, until=pods.__eq__, within=BIND_SECONDS)
+                    eventually(count_bound, until=pods.__eq__)
 
 
 def test_a_template_that_keeps_its_request_would_have_left_pods_without_a_node(plane: Plane, namespace: str) -> None:
@@ -130,6 +130,6 @@ def test_a_template_that_keeps_its_request_would_have_left_pods_without_a_node(p
 
     assert not review(job_with_volumes(pods), TEMPLATES, view=view_of_queue(1)).patch
     with cluster_with_limit(plane, 1), running_job(plane, namespace, sized, "forced") as count_bound:
-        eventually(count_bound, until=len(SLICE_NODES).__eq__, within=BIND_SECONDS)
+        eventually(count_bound, until=len(SLICE_NODES).__eq__)
         with pytest.raises(AssertionError, match="not met"):
             eventually(count_bound, until=pods.__eq__, within=REJECT_SECONDS)

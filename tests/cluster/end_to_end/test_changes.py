@@ -1,4 +1,4 @@
-"""Changes made with kubectl take effect: policies within five seconds, limits and quotas within two."""
+"""Changes made with kubectl take effect, without a restart."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from tests.cluster.installation import Installation
 from tests.cluster.polling import eventually
 from tests.policy.policy_texts import policy_text
 from webhook.engine.linting import fix_object, lint_object
-
-POLICY_SECONDS, LIMIT_SECONDS = 5, 2
 
 
 def rejection_message(site: Installation, pod: Json) -> str:
@@ -35,14 +33,14 @@ def test_a_policy_is_created_changed_and_deleted_with_kubectl(site: Installation
 
     assert rejection_message(site, four) == ""
     apply(1, 2)
-    message = eventually(partial(rejection_message, site, four), within=POLICY_SECONDS)
+    message = eventually(partial(rejection_message, site, four))
     assert f"(policy {team})" in message
     apply(1, 2, 4)
-    eventually(partial(rejection_message, site, four), until=lambda message: not message, within=POLICY_SECONDS)
+    eventually(partial(rejection_message, site, four), until=lambda message: not message)
     apply(1)
-    eventually(partial(rejection_message, site, four), within=POLICY_SECONDS)
+    eventually(partial(rejection_message, site, four))
     site.plane.kubectl("delete", "gpupolicy", team)
-    eventually(partial(rejection_message, site, four), until=lambda message: not message, within=POLICY_SECONDS)
+    eventually(partial(rejection_message, site, four), until=lambda message: not message)
 
 
 def test_a_gpu_mixture_from_a_limit_range_names_the_limit_range(site: Installation, team: str) -> None:
@@ -93,7 +91,7 @@ HARMFUL_OBJECTS = {
 def test_a_harmful_limit_range_is_warned_about_and_accepted(site: Installation, team: str) -> None:
     for code, (kind, spec) in HARMFUL_OBJECTS.items():
         harmful = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "trap", "namespace": team}, "spec": spec}
-        eventually(lambda: code in kubectl_warnings(site, harmful), within=LIMIT_SECONDS)  # noqa: B023 - called at once
+        eventually(lambda: code in kubectl_warnings(site, harmful))  # noqa: B023 - called at once
 
         applied = site.plane.kubectl("apply", "-f", "-", stdin=json.dumps(harmful))
         corrected = site.plane.kubectl("apply", "-f", "-", stdin=json.dumps(fix_object(harmful, lint_object(harmful))))
@@ -115,6 +113,6 @@ def test_created_and_deleted_limit_ranges_and_quotas_take_effect(site: Installat
         assert code not in kubectl_warnings(site, deployment)
         limit["metadata"] = {"name": "none", "namespace": team}
         site.plane.kubectl("create", "-f", "-", stdin=json.dumps(limit))
-        eventually(lambda: code in kubectl_warnings(site, deployment), within=LIMIT_SECONDS)  # noqa: B023 - called at once
+        eventually(lambda: code in kubectl_warnings(site, deployment))  # noqa: B023 - called at once
         site.plane.kubectl("delete", str(limit["kind"]).lower(), "none", f"--namespace={team}")
-        eventually(lambda: code not in kubectl_warnings(site, deployment), within=LIMIT_SECONDS)  # noqa: B023 - the same
+        eventually(lambda: code not in kubectl_warnings(site, deployment))  # noqa: B023 - the same

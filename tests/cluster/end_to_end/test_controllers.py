@@ -55,7 +55,7 @@ def test_a_deployment_is_warned_right_sized_scaled_and_updated(site: Installatio
     kubectl("annotate", "pods", "--all", "example.com/note=updated", namespace_flag)
 
     kubectl("set", "image", "deployment/captioner", "main=example/app:2", namespace_flag)
-    kubectl("rollout", "status", "deployment/captioner", "--timeout=60s", namespace_flag)
+    kubectl("rollout", "status", "deployment/captioner", "--timeout=5m", namespace_flag)
     pods = pods_of(site, team, 4)
     assert {pod["spec"]["containers"][0]["image"] for pod in pods} == {"example/app:2"}
     assert [container_requests(pod) for pod in pods] == [{SLICE: "1"}] * 4

@@ -95,9 +95,7 @@ def test_a_killed_server_follows_its_failure_policy_and_an_audit_lists_unevaluat
     path = f"/api/v1/namespaces/{team}/pods"
     site.plane.api.delete(path, gracePeriodSeconds="0")  # while they wait for a node, they count for every free slice
     later_pod = notebook("after", team)
-    eventually(
-        lambda: container_requests(site.plane.api.create(path, later_pod, dryRun="All")) == {SLICE: "1"}, within=90
-    )
+    eventually(lambda: container_requests(site.plane.api.create(path, later_pod, dryRun="All")) == {SLICE: "1"})
 
 
 def is_fully_working(site: Installation, team: str) -> bool:
@@ -117,7 +115,7 @@ def opted_out(site: Installation, team: str) -> bool:
 
 def assert_keeps_working(site: Installation, team: str) -> None:
     """Assert that pods are right-sized with the earlier state, and that later changes take effect."""
-    eventually(lambda: is_fully_working(site, team), within=60)
+    eventually(lambda: is_fully_working(site, team))
     site.plane.api.patch(f"/api/v1/namespaces/{team}", {"metadata": {"labels": {"rightslice.dev/right-sizing": None}}})
     eventually(lambda: opted_out(site, team))
     assert site.fetch_page("/readyz") is not None

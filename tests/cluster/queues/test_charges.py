@@ -16,7 +16,7 @@ from tests.builders import make_pod
 from tests.cluster.client import Json
 from tests.cluster.installation import Installation
 from tests.cluster.kueue import API, GPU, SLICE, reserved_amounts
-from tests.cluster.polling import eventually
+from tests.cluster.polling import PATIENCE_SECONDS, eventually
 from tests.cluster.queues.jobs import (
     JOBS,
     JOBSETS,
@@ -49,9 +49,9 @@ def test_a_right_sized_template_is_charged_as_a_slice_and_its_pods_come_out_as_i
     stored = create_job(site.plane, queued_job("small", team))
     assert limits_of(stored["spec"]["template"]) == {SLICE: "1"}
 
-    amounts = eventually(lambda: admitted_amounts(site.plane, team), within=120)
+    amounts = eventually(lambda: admitted_amounts(site.plane, team))
     assert amounts == {"small": {"cpu": "1", SLICE: "1"}}
-    [pod] = eventually(lambda: pods_of_job(site.plane, team, "small"), within=120)
+    [pod] = eventually(lambda: pods_of_job(site.plane, team, "small"))
     assert limits_of(pod) == {SLICE: "1"}
     record = stored["spec"]["template"]["metadata"]["annotations"]
     assert {key: pod["metadata"]["annotations"][key] for key in record if "original" in key} == {
@@ -63,8 +63,8 @@ def test_an_untouched_template_is_charged_as_a_card_and_its_pods_keep_it(site: I
     stored = create_job(site.plane, queued_job("whole", team, **{"rightslice.dev/keep": "true"}))
     assert limits_of(stored["spec"]["template"]) == {GPU: "1"}
 
-    assert eventually(lambda: admitted_amounts(site.plane, team), within=120) == {"whole": {"cpu": "1", GPU: "1"}}
-    [pod] = eventually(lambda: pods_of_job(site.plane, team, "whole"), within=120)
+    assert eventually(lambda: admitted_amounts(site.plane, team)) == {"whole": {"cpu": "1", GPU: "1"}}
+    [pod] = eventually(lambda: pods_of_job(site.plane, team, "whole"))
     assert limits_of(pod) == {GPU: "1"}
 
 
@@ -73,7 +73,7 @@ def test_a_rewrite_of_pods_alone_leaves_the_charge_of_a_card(site: Installation,
     pod = make_pod("try").namespace(team).gpus(1).build()
     with register_patching_webhook(site.plane, "shrink", pod, shrink_pod):
         create_job(site.plane, queued_job("whole", team, **{"rightslice.dev/keep": "true"}))
-        [pod] = eventually(lambda: pods_of_job(site.plane, team, "whole"), within=120)
+        [pod] = eventually(lambda: pods_of_job(site.plane, team, "whole"))
 
     assert limits_of(pod) == {SLICE: "1"}
     assert admitted_amounts(site.plane, team) == {"whole": {"cpu": "1", GPU: "1"}}
@@ -84,9 +84,9 @@ def test_the_pod_of_a_right_sized_jobset_is_charged_as_a_slice_and_gets_one(site
     [replicated] = stored["spec"]["replicatedJobs"]
     assert limits_of(replicated["template"]["spec"]["template"]) == {SLICE: "1"}
 
-    amounts = eventually(lambda: admitted_amounts(site.plane, team), within=120)
+    amounts = eventually(lambda: admitted_amounts(site.plane, team))
     assert amounts == {"small": {"cpu": "1", SLICE: "1"}}
-    [pod] = eventually(lambda: pods_of_job(site.plane, team, "small-main-0"), within=120)
+    [pod] = eventually(lambda: pods_of_job(site.plane, team, "small-main-0"))
     assert limits_of(pod) == {SLICE: "1"}
 
 
@@ -115,18 +115,18 @@ def test_a_job_that_was_charged_as_a_card_gets_a_slice_when_it_is_created_again_
     site: Installation, team: str
 ) -> None:
     stored = create_job(site.plane, queued_job("small", team, **{"rightslice.dev/keep": "true"}))
-    eventually(lambda: admitted_amounts(site.plane, team), within=120)
+    eventually(lambda: admitted_amounts(site.plane, team))
     del stored["spec"]["template"]["metadata"]["annotations"]["rightslice.dev/keep"]
     checked = rightslice(site.plane, "check", "-", "-o", "json", stdin=json.dumps(stored))
     assert "AlreadyCharged" in checked.stdout, checked.stderr
 
     path = f"{JOBS.format(team)}/small"
     site.plane.api.delete(path, propagationPolicy="Foreground")
-    eventually(lambda: not pods_of_job(site.plane, team, "small") and not site.plane.api.exists(path), within=120)
+    eventually(lambda: not pods_of_job(site.plane, team, "small") and not site.plane.api.exists(path))
     again = create_job(site.plane, queued_job("small", team))
 
     assert limits_of(again["spec"]["template"]) == {SLICE: "1"}
-    eventually(lambda: admitted_amounts(site.plane, team) == {"small": {"cpu": "1", SLICE: "1"}}, within=120)
+    eventually(lambda: admitted_amounts(site.plane, team) == {"small": {"cpu": "1", SLICE: "1"}})
 
 
 KINDS: dict[str, tuple[str, Callable[[str, str], Json], Callable[[Json], bool]]] = {
@@ -155,10 +155,10 @@ def test_workloads_go_through_a_full_queue_once_each(
         assert {job["metadata"]["name"]: job["metadata"]["uid"] for job in jobs} == uids
         return [job["metadata"]["name"] for job in jobs if not is_done(job.get("status", {}))]
 
-    eventually(unfinished, until=lambda jobs: not jobs, within=60 + 5 * QUEUED_JOBS)
+    eventually(unfinished, until=lambda jobs: not jobs, within=PATIENCE_SECONDS + 5 * QUEUED_JOBS)
     workloads: Any = plane.api.get(f"{API}/namespaces/{team}/workloads")["items"]
     assert sorted(one["metadata"]["ownerReferences"][0]["name"] for one in workloads) == sorted(names)
     assert {str(amounts) for amounts in admitted_amounts(plane, team).values()} == {str({"cpu": "1", SLICE: "1"})}
     assert most[SLICE] <= 4
     assert GPU not in most
-    assert eventually(lambda: not reserved_amounts(plane, team), within=60)
+    assert eventually(lambda: not reserved_amounts(plane, team))

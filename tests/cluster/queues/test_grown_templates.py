@@ -70,11 +70,11 @@ def test_a_job_gets_slices_of_nodes_that_its_group_adds(site: Installation, pool
 
     wait_until_right_sized(plane, job)
     assert limits_of(create_job(plane, job)["spec"]["template"]) == {SLICE: "1"}
-    charged = eventually(lambda: admitted_amounts(plane, team), within=120)
+    charged = eventually(lambda: admitted_amounts(plane, team))
     assert charged == {"many": {"cpu": str(PODS), SLICE: str(PODS)}}
-    assert eventually(lambda: bound_pods(site, team), until=lambda bound: bound == SLOTS, within=120)
+    assert eventually(lambda: bound_pods(site, team), until=lambda bound: bound == SLOTS)
     add_nodes(plane, [pool_node(f"{team}-1", team)])
-    assert eventually(lambda: bound_pods(site, team), until=lambda bound: bound == PODS, within=120)
+    assert eventually(lambda: bound_pods(site, team), until=lambda bound: bound == PODS)
     assert plane.api.get(f"{NODES}/{team}-1")["metadata"]["labels"]["pool"] == team
 
 

@@ -66,7 +66,7 @@ def create_train_job(plane: Plane, runtime: str, resource: str, **spec: object) 
 def pod_of_train_job(plane: Plane, team: str) -> Json:
     """Return the only pod of the TrainJob, once it exists."""
     path, selector = f"/api/v1/namespaces/{team}/pods", "jobset.sigs.k8s.io/jobset-name=train"
-    [pod] = eventually(lambda: plane.api.get(path, labelSelector=selector)["items"], within=180)
+    [pod] = eventually(lambda: plane.api.get(path, labelSelector=selector)["items"])
     found: Json = pod
     return found
 
