@@ -180,7 +180,7 @@ def test_a_closed_pipe_keeps_the_exit_code(tmp_path: Path) -> None:
         )
     assert process.stdout is not None
     process.stdout.close()
-    assert (process.wait(60), errors.read_bytes()) == (1, b"")
+    assert (process.wait(600), errors.read_bytes()) == (1, b"")
 
 
 def test_an_unwritable_result_is_an_error(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_ctrl_c_exits_quietly() -> None:
         assert process.stderr.readline().startswith(b"policies: ")
         assert process.stderr.readline().startswith(b"cluster: "), "its input is what it waits for next"
         process.send_signal(signal.SIGINT)
-        assert (process.stderr.read(), process.wait(60)) == (b"", 130)
+        assert (process.stderr.read(), process.wait(600)) == (b"", 130)
 
 
 def test_control_characters_are_escaped(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_control_characters_are_escaped(tmp_path: Path) -> None:
 
 def test_the_demonstration_runs_the_real_server() -> None:
     process = start("demo", cwd=ROOT)
-    out, err = process.communicate(timeout=180)
+    out, err = process.communicate(timeout=600)
     text = out.decode()
     assert process.returncode == 0, err.decode()
     pods = sorted(file.name for file in (ROOT / "examples/pods").glob("*.yaml"))
@@ -271,7 +271,7 @@ def test_the_demonstration_runs_the_real_server() -> None:
 
 def test_the_demonstration_reports_why_the_server_did_not_start() -> None:
     process = start("demo", cwd=ROOT, env={"RIGHTSLICE_MAX_CONNECTIONS": "none"})
-    out, err = process.communicate(timeout=180)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == 3, out.decode()
     assert b"did not become ready" in err
     assert b"Traceback" not in err

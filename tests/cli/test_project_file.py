@@ -46,7 +46,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run a command in a folder."""
     command = [sys.executable, "-m", "webhook.cli", *arguments]
     return subprocess.run(
-        command, capture_output=True, text=True, timeout=120, check=False, cwd=folder, env={"PYTHONPATH": str(ROOT)}
+        command, capture_output=True, text=True, timeout=600, check=False, cwd=folder, env={"PYTHONPATH": str(ROOT)}
     )
 
 

@@ -28,7 +28,7 @@ def run_call(call: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run a call of `rightslice` in a folder."""
     command = [sys.executable, "-m", "webhook.cli", *shlex.split(call)]
     env = {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=folder, env=env)
+    return subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, cwd=folder, env=env)
 
 
 def output(call: str, folder: Path) -> str:

@@ -157,7 +157,7 @@ def test_a_terminal_shows_that_reading_takes_minutes(tmp_path: Path) -> None:
     with serve_answer(fake_prometheus()) as url:
         command = [sys.executable, "-m", "webhook.cli", "usage", "record", "--prometheus", url]
         home = Path(webhook.__file__).parents[1]
-        subprocess.run([*command, "--file", tmp_path / "use"], cwd=home, stderr=terminal, timeout=60, check=True)
+        subprocess.run([*command, "--file", tmp_path / "use"], cwd=home, stderr=terminal, timeout=600, check=True)
 
     assert f"reading 7 days of usage from {url}; this may take minutes" in os.read(controller, 65_536).decode()
     os.close(controller)

@@ -37,7 +37,7 @@ def recorded_console(log: Path, *arguments: str) -> Iterator[str]:
 def fetch(address: str, path: str, form: dict[str, str] | None = None) -> str:
     """Return a page; with a form, what it answers to it."""
     data = urlencode(form).encode() if form is not None else None
-    with urlopen(Request(address + path, data=data, headers={"Origin": address}), timeout=120) as answer:
+    with urlopen(Request(address + path, data=data, headers={"Origin": address}), timeout=600) as answer:
         return str(answer.read().decode())
 
 
@@ -61,7 +61,7 @@ def test_the_example_cluster_is_shown_without_a_connection(tmp_path: Path) -> No
 def test_a_connection_would_be_recorded(tmp_path: Path) -> None:
     log, closed = tmp_path / "connections", "127.0.0.1:9"
     command = [sys.executable, "-m", "tests.console.connection_log", str(log), "ui", "--cluster", "demo"]
-    run = subprocess.run([*command, "--prometheus", f"http://{closed}"], capture_output=True, check=False, timeout=120)
+    run = subprocess.run([*command, "--prometheus", f"http://{closed}"], capture_output=True, check=False, timeout=600)
 
     assert run.returncode == 3
     assert f"connect {closed}" in log.read_text(encoding="utf-8").splitlines()

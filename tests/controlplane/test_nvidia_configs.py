@@ -32,7 +32,7 @@ LABEL_VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 def read_configs(program: Path, name: str, texts: Sequence[str]) -> list[tuple[Any, str]]:
     """Return what one of NVIDIA's programs reads, and its error, for each text."""
     lines = "\n".join(json.dumps({"program": name, "text": text}) for text in texts)
-    done = subprocess.run([program], input=lines, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([program], input=lines, capture_output=True, text=True, check=True, timeout=600)
     return [(answer["read"], answer["error"]) for answer in map(json.loads, done.stdout.splitlines())]
 
 

@@ -36,7 +36,7 @@ Answer = list[Any] | None
 def go_answers(program: Path, texts: Sequence[str], *only: str) -> list[Answer]:
     """Return the answers of apimachinery for each text; only the canonical text with "text"."""
     lines = "\n".join(json.dumps(text) for text in texts)
-    done = subprocess.run([program, *only], input=lines, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([program, *only], input=lines, capture_output=True, text=True, check=True, timeout=600)
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 

@@ -45,7 +45,7 @@ RESULTS = [
 def read_reports(program: Path, reports: Sequence[Json]) -> list[tuple[Any, str]]:
     """Return what the types read of each object, and the error."""
     lines = "\n".join(map(json.dumps, reports))
-    done = subprocess.run([program], input=lines, capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run([program], input=lines, capture_output=True, text=True, check=True, timeout=600)
     return [(answer["read"], answer["error"]) for answer in map(json.loads, done.stdout.splitlines())]
 
 

@@ -221,7 +221,7 @@ def is_ready(port: int) -> bool:
 def call(port: int, path: str, body: bytes | None = None) -> str:
     """Send a request to a server with a self-signed certificate."""
     context = ssl._create_unverified_context()
-    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=10, context=context)
+    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=60, context=context)
     try:
         connection.request("POST" if body else "GET", path, body, {"Content-Type": "application/json"} if body else {})
         return connection.getresponse().read().decode()

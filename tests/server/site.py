@@ -36,7 +36,7 @@ from webhook.web.tls import ClientCertificateRules, PemPair, ServerTls
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 PAIR: SelfSignedPair = create_self_signed(["127.0.0.1", "localhost"], datetime.now(UTC))
-PATIENCE = 30.0
+PATIENCE = 60.0
 """Seconds after which a test stops waiting; far more than any test needs."""
 
 POLICY = """\

@@ -169,14 +169,14 @@ def test_a_connection_made_before_the_end_of_draining_is_served(tmp_path: Path) 
 
 
 def test_a_second_signal_ends_the_server_at_once(tmp_path: Path) -> None:
-    with running(tmp_path, "--drain-seconds", "60") as process:
+    with running(tmp_path, "--drain-seconds", "300") as process:
         assert process.port
         process.popen.send_signal(signal.SIGTERM)
         process.wait_for("shutting down")
         start = time.monotonic()
         process.popen.send_signal(signal.SIGTERM)
         assert process.end() == 0
-        assert time.monotonic() - start < 30, "half of the configured drain period"
+        assert time.monotonic() - start < 150, "half of the configured drain period"
 
 
 def test_a_low_limit_of_open_files_keeps_spare_descriptors(tmp_path: Path) -> None:
