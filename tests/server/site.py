@@ -104,8 +104,8 @@ def post(path: str, body: bytes, *headers: str) -> bytes:
 OPEN: list[TlsConnection] = []
 """Connections of the current test; they are closed after it."""
 
-QUICK = ServerLimits(close_time=0.05)
-"""The limits of a server that soon closes connections of rejected clients."""
+QUICK = ServerLimits(close_time=0.05, request_time=10 * PATIENCE, handshake_time=10 * PATIENCE)
+"""The limits of a server that soon closes connections of rejected clients, and waits for slow ones."""
 
 
 class TlsConnection:

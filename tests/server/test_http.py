@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
 
-from tests.server.site import Site, encoded, http, post, review
+from tests.server.site import PATIENCE, QUICK, Site, encoded, http, post, review, serve_site
 from webhook.web.limits import MIB
 
 GOOD = encoded(review())
@@ -96,9 +98,16 @@ def test_status(site: Site, case: Case) -> None:
         assert set(json.loads(answer.body)) == {"error"}
 
 
-def test_the_largest_body_is_accepted_and_one_byte_more_is_not(site: Site) -> None:
-    assert site.send_request(post("/validate", padded(BODY_MOST))).response["allowed"] is True
-    assert site.send_request(post("/validate", padded(BODY_MOST + 1))).status == 413
+@pytest.fixture
+def patient_site() -> Iterator[Site]:
+    """A server that waits for a client which still sends a rejected body: closing would lose the response."""
+    with serve_site(limits=replace(QUICK, close_time=PATIENCE)) as one:
+        yield one
+
+
+def test_the_largest_body_is_accepted_and_one_byte_more_is_not(patient_site: Site) -> None:
+    assert patient_site.send_request(post("/validate", padded(BODY_MOST))).response["allowed"] is True
+    assert patient_site.send_request(post("/validate", padded(BODY_MOST + 1))).status == 413
 
 
 def test_a_large_content_length_is_rejected_before_the_body(site: Site) -> None:
@@ -107,15 +116,16 @@ def test_a_large_content_length_is_rejected_before_the_body(site: Site) -> None:
     assert answer.headers["connection"] == "close"
 
 
-def test_chunks_over_the_limit_are_rejected(site: Site) -> None:
+def test_chunks_over_the_limit_are_rejected(patient_site: Site) -> None:
     head = http("POST", "/validate", b"", "Content-Type: application/json", "Transfer-Encoding: chunked")
     chunk = b"100000\r\n" + b" " * MIB + b"\r\n"
-    connection = site.connect()
+    connection = patient_site.connect()
     connection.send(head.replace(b"Content-Length: 0\r\n", b"") + chunk * 7)
     connection.send(b"1\r\n \r\n")
     answer = connection.read()
     assert answer is not None
     assert answer.status == 413
+    connection.close()
 
 
 def test_a_chunked_review_is_evaluated(site: Site) -> None:
@@ -125,10 +135,10 @@ def test_a_chunked_review_is_evaluated(site: Site) -> None:
     assert site.send_request(head.replace(b"Content-Length: 0\r\n", b"") + body).response["uid"] == "u-1"
 
 
-def test_200000_chunks_of_one_byte_are_rejected(site: Site) -> None:
+def test_200000_chunks_of_one_byte_are_rejected(patient_site: Site) -> None:
     head = http("POST", "/validate", b"", "Content-Type: application/json", "Transfer-Encoding: chunked")
     body = b"1\r\n \r\n" * 200_000 + b"0\r\n\r\n"
-    assert site.send_request(head.replace(b"Content-Length: 0\r\n", b"") + body).status in (400, 413)
+    assert patient_site.send_request(head.replace(b"Content-Length: 0\r\n", b"") + body).status in (400, 413)
 
 
 def test_expect_100_continue_is_answered(site: Site) -> None:
