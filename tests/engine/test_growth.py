@@ -530,6 +530,11 @@ def test_a_slice_counts_if_it_is_free_or_a_group_grows_by_it(case: Case) -> None
     assert outcome(case) == case.want
 
 
+PRODUCT = {"nvidia.com/gpu.product": A100["nvidia.com/gpu.product"]}
+LATER = "gets the label nvidia.com/gpu.product, by which the pod or a policy selects nodes, only later"
+BY_PRODUCT = f"{{key: nvidia.com/gpu.product, operator: In, values: [{PRODUCT['nvidia.com/gpu.product']}]}}"
+ON_PRODUCT = f"{GROW}\ninjection: {{nodeAffinity: {{required: [{BY_PRODUCT}]}}}}"
+
 LACKS = {
     "a taint": (
         settings(taints=[{"key": "team", "value": "a", "effect": "NoSchedule"}]), small(),
@@ -541,8 +546,10 @@ LACKS = {
         "lacks the label kubernetes.io/hostname=x, which the pod selects",
     ),
     "a label that agents add": (
-        settings(), small().spec(nodeSelector={"nvidia.com/gpu.product": A100["nvidia.com/gpu.product"]}),
-        "gets a label that the pod selects only later, or has no rightslice.dev/gpu-milli",
+        settings(), small().spec(nodeSelector=PRODUCT), LATER,
+    ),
+    "a label that agents add, beside one of the template": (
+        settings(labels={"pool": "a"}), small().spec(nodeSelector={"pool": "a"} | PRODUCT), LATER,
     ),
     "no label of its product": (
         settings(agentLabels={}), small(), "lacks nvidia.com/gpu.product, so the memory of a slice is unknown"
@@ -553,6 +560,18 @@ LACKS = {
 @pytest.mark.parametrize(("group", "pod", "lack"), LACKS.values(), ids=LACKS)
 def test_a_group_that_offers_the_slice_but_not_to_this_pod_is_named(group: Json, pod: PodMaker, lack: str) -> None:
     outcome = review(pod, GROW, view=view_of(make_namespace("team"), *EMPTY, group)).outcome
+    assert outcome == KeepRequest(KeepReason.NO_GROWTH, f"{SMALL}: new node of slices {lack}")
+
+
+BY_POLICY = {
+    "a policy selects by a label that agents add": (ON_PRODUCT, LATER),
+    "accounting that the group does not state": (ACCOUNTED, "has no rightslice.dev/gpu-milli"),
+}
+
+
+@pytest.mark.parametrize(("rules", "lack"), BY_POLICY.values(), ids=BY_POLICY)
+def test_what_a_policy_needs_of_a_group_is_named(rules: str, lack: str) -> None:
+    outcome = review(small(), rules, view=view_of(make_namespace("team"), *EMPTY, settings())).outcome
     assert outcome == KeepRequest(KeepReason.NO_GROWTH, f"{SMALL}: new node of slices {lack}")
 
 

@@ -79,6 +79,7 @@ class FeasibleNodes:
         exclusion: The nodes from which other pods exclude it by their anti-affinity.
         nodes: Mask of the nodes that may take the pod now, apart from resources.
         ignored_requirements: The lists of `required` that are ignored.
+        lacks: Masks of nodes that lack something else, each with that in words.
     """
 
     __slots__ = (
@@ -96,6 +97,7 @@ class FeasibleNodes:
         "exclusion",
         "identity",
         "ignored_requirements",
+        "lacks",
         "nodes",
         "pod",
         "selected",
@@ -128,6 +130,7 @@ class FeasibleNodes:
         self._tied: list[TiedNodes | None] = []
         self._ports: tuple[HostPort, ...] | None = None
         self.selected = fleet.nodes_selected_by(spec)
+        self.lacks: list[tuple[int, str]] = []
         self.ignored_requirements: tuple[tuple[NodeSelectorRequirement, ...], ...] = ()
         for expressions in required:
             remaining = self.matching_nodes(expressions)
@@ -155,6 +158,11 @@ class FeasibleNodes:
         if any(nodes & fleet.nodes_advertising(name) for name in fleet.resources()):
             return True
         return any(nodes & each.offer.nodes for each in self.view.class_offers().by_resource.values())
+
+    def exclude_lacking(self, nodes: int, lack: str) -> None:
+        """Exclude the nodes of a mask, which lack something."""
+        self.nodes &= ~nodes
+        self.lacks.append((nodes, lack))
 
     def matching_nodes(self, expressions: Sequence[NodeSelectorRequirement]) -> int:
         """Return the mask of the selected nodes on which further expressions hold."""

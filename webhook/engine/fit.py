@@ -201,7 +201,7 @@ def _new_nodes(
     """Return the new nodes that could take the pod, of groups that may grow or of all others; None if unknown."""
     new = project_new_nodes(context, right_sizing.rule.mode, stopped=stopped)
     if new is not None and right_sizing.accounting:
-        new.nodes &= new.view.fleet.accounting_nodes
+        new.exclude_lacking(~new.view.fleet.accounting_nodes, f"has no {ACCOUNTING_RESOURCE}")
     return new
 
 

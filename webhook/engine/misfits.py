@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from webhook.engine.feasible_nodes import FeasibleNodes
 from webhook.errors import shorten_text
-from webhook.model.gpu_resources import ACCOUNTING_RESOURCE
 from webhook.model.node_groups import NEW_NODE_PREFIX, NodeGroup
 from webhook.model.node_masks import bit_positions
 from webhook.model.quantity import NANO, format_mib, format_nano
@@ -68,9 +67,8 @@ def _exclusion(index: int, feasible: FeasibleNodes) -> str:
         )
     if (taint := feasible.untolerated_taint(index)) is not None:
         return f"has the taint {taint.text}"
-    if node.name.startswith(NEW_NODE_PREFIX):
-        return f"gets a label that the pod selects only later, or has no {ACCOUNTING_RESOURCE}"
-    return "is cordoned" if node.cordoned else "does not accept it"
+    lack = next((lack for nodes, lack in feasible.lacks if nodes >> index & 1), "does not accept it")
+    return "is cordoned" if node.cordoned else lack
 
 
 def _lacks(index: int, feasible: FeasibleNodes) -> Iterator[str]:

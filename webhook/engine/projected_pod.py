@@ -99,10 +99,12 @@ def project_new_nodes(context: GpuPodContext, mode: PolicyMode, *, stopped: bool
     if feasible.ignored_requirements or (is_tied and not view.allows_new_node(feasible.ties())):
         return None
     keys = selecting_keys(pod.spec) | {one.key for required in additions.required for one in required}
-    known = union_masks(1 << index for index, group in enumerate(groups) if keys.isdisjoint(group.unknown_labels))
-    feasible.nodes &= known
-    if context.request.queued is not None:  # a flavor adds tolerations
-        feasible.selected &= known
+    for index, group in enumerate(groups):
+        if late := sorted(keys & group.unknown_labels):
+            lack = f"gets the label {late[0]}, by which the pod or a policy selects nodes, only later"
+            feasible.exclude_lacking(1 << index, lack)
+            if context.request.queued is not None:  # a flavor adds tolerations
+                feasible.selected &= ~(1 << index)
     return feasible
 
 
