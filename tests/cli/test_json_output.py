@@ -25,10 +25,12 @@ OBJECT: dict[str, type] = {
     "keepReason": str,
     "message": str,
     "findings": list,
+    "replicas": type(None),  # of a workload: REPLICAS
     "patch": list,
     "gpuMilliBefore": int,
     "gpuMilliAfter": int,
 }
+REPLICAS: dict[str, type] = {"rightSized": int, "kept": int, "rejected": int, "waiting": int}
 FINDING: dict[str, type] = {
     "code": str,
     "mode": str,
@@ -134,7 +136,9 @@ def test_the_document_has_exactly_these_fields(document: dict[str, Any]) -> None
     for each in document["summary"]["skips"]:
         assert_shape(each, SKIP)
     for each in document["objects"]:
-        assert_shape(each, OBJECT)
+        assert_shape(each | {"replicas": None}, OBJECT)
+        if each["kind"] == "Deployment":
+            assert_shape(each["replicas"], REPLICAS)
         for finding in each["findings"]:
             assert_shape(finding, FINDING)
             assert finding["code"] in CODES
@@ -193,7 +197,9 @@ def test_costs_without_utilization_have_their_prices(rightslice: Run, command: t
     assert len(prices["rates"]) == rates
 
 
-@pytest.mark.parametrize("field", [*OBJECT, *FINDING, *SUMMARY, *NAMESPACE, *WORKLOAD, *AMOUNT, *FIGURES, *COST, *RATE])
+@pytest.mark.parametrize(
+    "field", [*OBJECT, *REPLICAS, *FINDING, *SUMMARY, *NAMESPACE, *WORKLOAD, *AMOUNT, *FIGURES, *COST, *RATE]
+)
 def test_the_page_names_every_field(field: str) -> None:
     assert f"`{field}`" in PAGE
 

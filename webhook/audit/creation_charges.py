@@ -37,8 +37,10 @@ def view_after_creation(
     if request.pod is None or view.has_pod(request.namespace, request.name):
         return view
     decided = decide_replicas(request, request.pod, 1, policies, view, usage, now)
-    replica = decided.replica and decided.replica._replace(weight=())  # shared quotas are not charged
-    return decided._replace(replica=replica).charge(view)
+    for each in decided.alike:
+        replica = each.replica and each.replica._replace(weight=())  # shared quotas are not charged
+        view = each._replace(replica=replica).charge(view)
+    return view
 
 
 def _with_claim(request: AdmissionRequest, decision: Decision, view: ClusterView) -> ClusterView:

@@ -199,9 +199,7 @@ def _decide_templates(
         pod_request = with_earlier_pods(written, units)
         replicas = max(0, template.replicas - existing.get(template.path, 0))
         before = decided = decide_replicas(pod_request, pod, replicas, policies, view, usage, now)
-        decisions.append(
-            TemplateDecision(template, decided.decision, decided.partial, replicas, decided.admitted, decided.others)
-        )
+        decisions.append(TemplateDecision(template, decided, replicas))
         if isinstance(decided.decision.outcome, OfferChoice):
             units[decided.decision.outcome.resource] += replicas
     return decisions
@@ -216,12 +214,14 @@ def decide_replicas(
     usage: UsageView,
     now: datetime,
 ) -> ReplicaDecision:
-    """Run the eight steps for a pod, and count how many of its replicas the quotas admit."""
+    """Run the eight steps for a pod, and for its replicas as far as they get something else."""
 
-    def decide_one(view: ClusterView) -> PodDecision:
-        return decide_pod(request, pod, policies, view, usage, now)
+    def decide_one(each: ClusterView) -> PodDecision:
+        # With the first, the nodes for all of them are counted.
+        counted = request if each is view else msgspec.structs.replace(request, replicas=1)
+        return decide_pod(counted, pod, policies, each, usage, now)
 
-    return ReplicaReview(decide_one, request.namespace, policies, view, replicas).decide()
+    return ReplicaReview(decide_one, request, pod, policies, view, replicas).decide()
 
 
 def _lint_object(request: AdmissionRequest, view: ClusterView) -> Decision:

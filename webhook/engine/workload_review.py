@@ -6,7 +6,8 @@ No workload is denied, because its pods are what is admitted. Users learn at `ku
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from webhook.engine.owned_pods import complete_template, with_claims_of_all_pods
-from webhook.engine.pod_context import PodDecision
+from webhook.engine.pod_context import PodDecision, PodMutation
 from webhook.engine.queued_templates import (
     WorkloadQueueState,
     charging_system_of_workload,
@@ -30,95 +31,137 @@ from webhook.engine.quota.replicas import (
 )
 from webhook.engine.templates import PodTemplate, read_templates
 from webhook.model.admission import AdmissionRequest
-from webhook.model.assumed_pods import AssumedPod
+from webhook.model.assumed_pods import NO_PENDING_POD, AssumedPod, pods_with_units
 from webhook.model.batch import KUEUE
 from webhook.model.cluster_view import ClusterView
-from webhook.model.decisions import Decision, OfferChoice, PatchOperation
+from webhook.model.decisions import Decision, OfferChoice, PatchOperation, PendingUnits, PendingUse, ReplicaCounts
 from webhook.model.defaulting import default_object, default_pod, default_pod_data
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import FieldPath, format_path
+from webhook.model.filters.inter_pod_affinity import PodIdentity
+from webhook.model.filters.node_ports import held_ports
+from webhook.model.filters.pod_ties import PendingPod, count_pods_apart, pending_pod, self_excluding_keys, ties_of
 from webhook.model.findings import ExemptedFinding, Finding
 from webhook.model.fleet import Fleet
-from webhook.model.pods import Pod
+from webhook.model.pods import Pod, Toleration, is_daemon_pod
 from webhook.policy.policy_set import PolicySet
+
+MAX_RESOURCE_SWITCHES = 8
+"""How often the replicas of a template may switch to another resource when the first is full; bounds the recursion."""
+
+QUOTA_CODES = ("GPU-Q301", "GPU-Q303", "GPU-Q306")
+"""Findings about later replicas that quotas reject."""
+
+
+class AlikeReplicas(NamedTuple):
+    """Replicas of a template that are decided alike, one after another.
+
+    Attributes:
+        pods: How many of them quotas admit.
+        free: For how many of them GPUs are free now.
+        is_last: True if nothing is free for a further one with the same decision.
+        replica: The charge of each of them; None if nothing counts them.
+        pending: What other pods see of each of them, if they exclude each other.
+    """
+
+    decision: Decision
+    pods: int
+    free: int
+    is_last: bool = False
+    replica: ReplicaCharge | None = None
+    pending: PendingPod = NO_PENDING_POD
+
+    def charge(self, view: ClusterView) -> ClusterView:
+        """Return the view after they were created."""
+        return view if self.replica is None else charge_replicas(view, self.replica, self.pods)
+
+    def assume(self, view: ClusterView) -> ClusterView:
+        """Return the view for one evaluation in which they hold their GPUs, CPU and memory."""
+        each = AssumedPod("", "", 0, 0, math.inf, times=self.pods, pending=self.pending)
+        for pod in pods_with_units(self.decision.pending_use, each) if self.pods else ():
+            view = view.with_units_of(pod)
+        return view
+
+    def is_like(self, other: Decision) -> bool:
+        """Return whether a further replica with another decision would get and hold the same."""
+        decision = self.decision
+        return (
+            other.applied == decision.applied
+            and other.gpu_milli_after == decision.gpu_milli_after
+            and other.pending_use == decision.pending_use
+        )
+
+
+class ReplicaDecision(NamedTuple):
+    """The decisions about the replicas of a template.
+
+    Attributes:
+        decision: About the first of them.
+        alike: Those that quotas admit, in order; () if the first is denied.
+        partial: Findings about the first replica that is rejected after some were admitted, with their number.
+    """
+
+    decision: Decision
+    alike: tuple[AlikeReplicas, ...] = ()
+    partial: tuple[tuple[int, Finding], ...] = ()
+
+    @property
+    def admitted(self) -> int:
+        """The number of them that quotas admit."""
+        return sum(each.pods for each in self.alike)
+
+    def charge(self, view: ClusterView) -> ClusterView:
+        """Return the view after the admitted ones were created."""
+        for each in self.alike:
+            view = each.charge(view)
+        return view
+
+    def assume(self, view: ClusterView) -> ClusterView:
+        """Return the view for one evaluation in which the admitted ones hold their GPUs, CPU and memory."""
+        for each in self.alike:
+            view = each.assume(view)
+        return view
 
 
 class TemplateDecision(msgspec.Struct, frozen=True):
-    """One template, and the decision about its pods.
+    """One template, and the decisions about its pods.
 
     Attributes:
-        decision: About the first pod.
-        partial: Findings about the first pod that a quota rejects after it admitted some, with their number.
         created: How many of its pods are created.
-        admitted: How many of these quotas admit like the first.
-        others: Decisions about later pods that get other resources because a quota is full, with their numbers.
     """
 
     template: PodTemplate
-    decision: Decision
-    partial: tuple[tuple[int, Finding], ...] = ()
+    replicas: ReplicaDecision
     created: int = 1
-    admitted: int = 1
-    others: tuple[tuple[int, Decision], ...] = ()
+
+    @property
+    def decision(self) -> Decision:
+        """The decision about the first pod."""
+        return self.replicas.decision
 
     @property
     def rejected(self) -> int:
-        """The number of its pods that quotas reject."""
-        return self.created - self.admitted - sum(count for count, _ in self.others)
+        """The number of its pods that policies or quotas reject."""
+        return self.created - self.replicas.admitted
 
     @property
     def milli_after(self) -> int:
         """The thousandths of GPUs of all its pods; those that are denied or rejected by a quota keep theirs."""
         if self.decision.denials:
             return self.decision.gpu_milli_before * self.template.replicas
-        like_first = self.template.replicas - self.created + self.admitted
-        decided = sum(count * each.gpu_milli_after for count, each in ((like_first, self.decision), *self.others))
-        return decided + self.rejected * self.decision.gpu_milli_before
+        existing = self.template.replicas - self.created
+        decided = ((existing, self.decision), *((each.pods, each.decision) for each in self.replicas.alike))
+        return sum(count * each.gpu_milli_after for count, each in decided) + (
+            self.rejected * self.decision.gpu_milli_before
+        )
 
-
-MAX_RESOURCE_SWITCHES = 8
-"""How often the replicas of a template may switch to another resource when a quota is full; bounds the recursion."""
-
-
-class ReplicaDecision(NamedTuple):
-    """The decision about the replicas of a template.
-
-    Attributes:
-        decision: About the first of them.
-        admitted: How many of them quotas admit like the first; 0 if that is denied. Others may get other resources.
-        partial: Findings about the first replica that a quota rejects after it admitted some, with their number.
-        replica: The charge of each of them; None if nothing counts them.
-        others: Decisions about later replicas that quotas admit with other resources, with their numbers.
-    """
-
-    decision: Decision
-    admitted: int
-    partial: tuple[tuple[int, Finding], ...]
-    replica: ReplicaCharge | None
-    others: tuple[tuple[int, Decision], ...] = ()
-
-    def charge(self, view: ClusterView) -> ClusterView:
-        """Return the view after the admitted ones were created."""
-        return view if self.replica is None else charge_replicas(view, self.replica, self.admitted)
-
-    def assume(self, view: ClusterView) -> ClusterView:
-        """Return the view for one evaluation in which the admitted ones hold their GPUs, CPU and memory."""
-        use = self.decision.pending_use
-        for resource, nodes, count in use.units if self.admitted else ():
-            cpu_milli, memory = -(-use.cpu_milli // count), -(-use.memory // count)
-            pods = AssumedPod(
-                "",
-                resource,
-                nodes,
-                count,
-                math.inf,
-                cpu_milli=cpu_milli,
-                memory=memory,
-                times=self.admitted,
-                others=use.others,
-            )
-            view = view.with_units_of(pods)
-        return view
+    @property
+    def counts(self) -> ReplicaCounts:
+        """The numbers of its pods, by what they get."""
+        admitted, alike = self.replicas.admitted, self.replicas.alike
+        right_sized = sum(each.pods for each in alike if each.decision.applied)
+        waiting = admitted - sum(each.free for each in alike)
+        return ReplicaCounts(right_sized, admitted - right_sized, self.rejected, waiting)
 
 
 def pods_of_workload(
@@ -200,54 +243,133 @@ def _admission_data(workload: AdmissionRequest, template: PodTemplate, view: Clu
 
 
 class ReplicaReview(NamedTuple):
-    """The replicas of a template that are decided about one after another, as quotas count them.
+    """The replicas of a template that are decided about one after another: each uses up quotas and what is free.
 
     Attributes:
         decide_one: Decides about the next replica under a view that counts those before.
+        request: The request for one of them. If a queue starts them together, one decision is about all of them.
+        pod: One of them.
         view: Counts the replicas before these.
         switches: How often later replicas may still switch to another resource.
     """
 
     decide_one: Callable[[ClusterView], PodDecision]
-    namespace: str
+    request: AdmissionRequest
+    pod: Pod
     policies: PolicySet
     view: ClusterView
     replicas: int
     switches: int = MAX_RESOURCE_SWITCHES
 
     def decide(self) -> ReplicaDecision:
-        """Decide about the first replica, and return how many quotas admit like it."""
-        decision, mutation = self.decide_one(self.view)
-        if not self.view.quotas(self.namespace) and not decision.quota_charge:
-            return ReplicaDecision(decision, 0 if decision.denials else self.replicas, (), None)
-        ranges = self.view.ranges(self.namespace)
-        charge = ReplicaCharge(self.namespace, mutation, ranges, decision.quota_charge, decision.shared_charges)
-        decide_after = cache(lambda count: self._review_after(count, charge).decide())
-        within = count_within_quotas(self.view, charge, self.replicas)
-        partial = [*self._findings_after("GPU-Q301", within, self.replicas, decide_after)]
-        within_shared = self._count_within_shared(decision.policies, charge)
-        partial += self._findings_after("GPU-Q303", within_shared, self.replicas, decide_after)
+        """Decide about the first replica, count those that are decided like it, and decide about the others."""
+        first = self._decide_first()
+        decision, charge = first.decision, first.replica
+        decide_after = cache(lambda count: self._review_after(first._replace(pods=count)).decide())
+        within, within_shared = self._count_within(decision, charge)
+        available = self._count_available(first, within)
+        partial = [*self._findings_after("GPU-Q301", min(within, available), self.replicas, decide_after)]
+        partial += self._findings_after("GPU-Q303", min(within_shared, available), self.replicas, decide_after)
         # The API server enforces its own quotas in every mode; a shared quota denies only where its policy is enforced.
-        limits = [within, *(count for count, finding in partial if finding.mode is PolicyMode.ENFORCE)]
+        limits = [within, available, *(count for count, finding in partial if finding.mode is PolicyMode.ENFORCE)]
         admitted = 0 if decision.denials else min(limits)
+        is_last = admitted == available < within
         # Only admitted pods get claims.
-        within_claims = count_within_claims(self.view, charge, admitted)
-        partial += self._findings_after("GPU-Q306", within_claims, admitted, decide_after)
-        others = self._decide_others(admitted, decide_after)
-        return ReplicaDecision(decision, admitted, tuple(partial), charge, others)
+        within_claims = admitted if charge is None else count_within_claims(self.view, charge, admitted)
+        most = self.replicas if is_last else admitted
+        partial += self._findings_after("GPU-Q306", within_claims, most, decide_after)
+        partial += self._findings_after("", admitted, most, decide_after)
+        alike = first._replace(pods=admitted, free=min(admitted, first.free), is_last=is_last)
+        others = decide_after(admitted).alike if 0 < admitted < self.replicas and self.switches else ()
+        return ReplicaDecision(decision, (alike, *others) if admitted else (), tuple(partial))
 
-    def _decide_others(
-        self, admitted: int, decide_after: Callable[[int], ReplicaDecision]
-    ) -> tuple[tuple[int, Decision], ...]:
-        """Return the decisions about the replicas after the first ones, with the numbers that quotas admit."""
-        if not 0 < admitted < self.replicas or not self.switches:
+    def _decide_first(self) -> AlikeReplicas:
+        """Decide about the first replica, as if all were decided like it; `free` is then the number of free slots."""
+        decision, mutation = self.decide_one(self.view)
+        slots, apart = self._count_slots(decision, mutation.tolerations), self._excluding_keys()
+        pending = pending_pod(self.pod, self.request.namespace) if apart else NO_PENDING_POD
+        charge = self._charge_of(decision, mutation)
+        return AlikeReplicas(decision, self.replicas, slots, replica=charge, pending=pending)
+
+    def _charge_of(self, decision: Decision, mutation: PodMutation) -> ReplicaCharge | None:
+        namespace = self.request.namespace
+        if not self.view.quotas(namespace) and not decision.quota_charge:
+            return None
+        ranges = self.view.ranges(namespace)
+        return ReplicaCharge(namespace, mutation, ranges, decision.quota_charge, decision.shared_charges)
+
+    def _count_within(self, decision: Decision, charge: ReplicaCharge | None) -> tuple[int, int]:
+        """Return how many replicas the ResourceQuotas admit, and how many the shared quotas."""
+        if charge is None:
+            return self.replicas, self.replicas
+        sections = [one.quotas for one in self.policies.policies if one.quotas and one.name in decision.policies]
+        within_shared = count_within_shared(sections, charge, self.view, self.replicas)
+        return count_within_quotas(self.view, charge, self.replicas), within_shared
+
+    def _count_slots(self, decision: Decision, added: Sequence[Toleration]) -> int:
+        """Return for how many of the replicas what the first will hold is free now.
+
+        Devices of a class are not counted, nor anything for pods that the scheduler does not place now.
+
+        Args:
+            added: Tolerations that policies add.
+        """
+        fleet, use, spec = self.view.fleet, decision.pending_use, self.pod.spec
+        if self.request.queued is not None or spec.scheduling_gates or is_daemon_pod(self.pod) or not fleet.nodes:
+            return self.replicas
+        slots = self.replicas if use.units or not any(decision.requested_units.values()) else 0
+        tolerations = (*spec.tolerations, *added)
+        allowed = fleet.tolerated_nodes(tolerations) & fleet.schedulable_nodes(tolerations)
+        if decision.applied and isinstance(decision.outcome, OfferChoice):
+            allowed &= decision.outcome.selected
+        for units in use.units:
+            if units.resource in fleet.resources():
+                slots = self._count_slots_on(units._replace(nodes=units.nodes & allowed), use, slots)
+        return slots
+
+    def _count_slots_on(self, units: PendingUnits, use: PendingUse, most: int) -> int:
+        """Return for how many replicas units of one resource are free on some nodes, with what comes with them."""
+        resource, nodes, number = units
+        amounts, one_on_node = (use.cpu_milli, use.memory, use.others), bool(held_ports(self.pod))
+
+        def count_on(mask: int) -> int:
+            return self.view.count_free_slots(resource, mask, *amounts, most, one_on_node=one_on_node, units=number)
+
+        fitting = self.view.find_free_nodes(resource, nodes, 1, *amounts, number)
+        return count_pods_apart(self._excluding_keys(), fitting, count_on, self.view.fleet)
+
+    def _excluding_keys(self) -> tuple[str, ...]:
+        """Return the topology keys by which the replicas exclude each other."""
+        affinity, namespace = self.pod.spec.affinity, self.request.namespace
+        if affinity is None or affinity.pod_anti_affinity is None:
             return ()
-        later = decide_after(admitted)
-        return ((later.admitted, later.decision), *later.others) if later.admitted else ()
+        ties = ties_of(self.pod, PodIdentity(namespace, self.pod.metadata.labels))
+        return self_excluding_keys(ties, self.view.labels_of(namespace))
 
-    def _count_within_shared(self, policies: Collection[str], charge: ReplicaCharge) -> int:
-        sections = [one.quotas for one in self.policies.policies if one.quotas and one.name in policies]
-        return count_within_shared(sections, charge, self.view, self.replicas)
+    def _count_available(self, first: AlikeReplicas, most: int) -> int:
+        """Return how many of the replicas get the same as the first, as long as each holds what it gets.
+
+        More and more is taken, so a search finds the number, which usually is that of the free slots. It is not made
+        for replicas that exclude each other: each counts as one that takes units, and as one that excludes another.
+
+        Args:
+            first: The first, with the number of free slots.
+            most: How many there are.
+        """
+        if not first.decision.applied or first.decision.denials or self.request.queued or not self.switches:
+            return most
+        if first.pending is not NO_PENDING_POD:
+            return min(most, max(1, first.free))
+        same, other = 0, most  # the next gets the same after so many, and not after so many
+        free = first.free - self.view.unseen_pods
+        guesses = iter((free - 1, free, most - 1))
+        while other - same > 1:
+            count = next(guesses, min(2 * same + 1, (same + other) // 2))
+            if same < count < other:
+                view = first._replace(pods=count).assume(self.view)
+                is_same = first.is_like(self.decide_one(view).decision)
+                same, other = (count, other) if is_same else (same, count)
+        return other
 
     def _findings_after(
         self, code: str, count: int, most: int, decide_after: Callable[[int], ReplicaDecision]
@@ -255,6 +377,7 @@ class ReplicaReview(NamedTuple):
         """Yield the findings by a code about the replicas after the first `count`, each with the number before it.
 
         Args:
+            code: One of `QUOTA_CODES`, or "" for denials by any other.
             most: How many there are; after all of them comes none.
             decide_after: Decides about the replicas after some.
         """
@@ -262,12 +385,14 @@ class ReplicaReview(NamedTuple):
             return
         later = decide_after(count)
         # Without a finding, the later replicas get another resource.
-        found = [*((0, finding) for finding in later.decision.findings), *later.partial]
-        yield from ((count + admitted, finding) for admitted, finding in found if finding.code == code)
+        for admitted, finding in [*((0, finding) for finding in later.decision.findings), *later.partial]:
+            is_other_denial = finding.mode is PolicyMode.ENFORCE and finding.code not in QUOTA_CODES
+            if finding.code == code or (not code and is_other_denial):
+                yield count + admitted, finding
 
-    def _review_after(self, count: int, charge: ReplicaCharge) -> ReplicaReview:
-        view = charge_replicas(self.view, charge, count)
-        return self._replace(view=view, replicas=self.replicas - count, switches=self.switches - 1)
+    def _review_after(self, before: AlikeReplicas) -> ReplicaReview:
+        view = before.assume(before.charge(self.view))
+        return self._replace(view=view, replicas=self.replicas - before.pods, switches=self.switches - 1)
 
 
 def combine_template_decisions(
@@ -286,7 +411,7 @@ def combine_template_decisions(
     for each in decisions:
         decision = each.decision
         findings += [_move_finding(finding, each, changed=bool(patch)) for finding in decision.findings]
-        findings += [_partial_finding(finding, count, each) for count, finding in each.partial]
+        findings += [_partial_finding(finding, count, each) for count, finding in each.replicas.partial]
         exempted += [
             replace(one, finding=_move_finding(one.finding, each, changed=bool(patch))) for one in decision.exempted
         ]
@@ -302,13 +427,27 @@ def combine_template_decisions(
         policies=tuple(policies),
         involves_gpus=any(one.involves_gpus for one in decided),
         templates=_list_templates(decisions),
+        pods=_sum_replica_counts(decisions),
     )
+
+
+def _sum_replica_counts(decisions: Sequence[TemplateDecision]) -> ReplicaCounts | None:
+    """Return how many pods of all templates with GPUs get what; None if no template has any."""
+    counts = [each.counts for each in decisions if each.decision.gpu_milli_before]
+    return ReplicaCounts(*map(sum, zip(*counts, strict=True))) if counts else None
 
 
 def _list_templates(decisions: Sequence[TemplateDecision]) -> tuple[tuple[str, int, Decision], ...]:
     if len(decisions) < 2:
         return ()
-    return tuple((format_path(one.template.path), one.template.replicas, one.decision) for one in decisions)
+    return tuple(
+        (
+            format_path(one.template.path),
+            one.template.replicas,
+            replace(one.decision, pods=_sum_replica_counts((one,))),
+        )
+        for one in decisions
+    )
 
 
 def _move_finding(finding: Finding, decided: TemplateDecision, *, changed: bool) -> Finding:
@@ -330,21 +469,26 @@ def _move_finding(finding: Finding, decided: TemplateDecision, *, changed: bool)
 
 
 def _forecast_of_pods(message: str, decided: TemplateDecision) -> str:
-    """Return what the pods of a template will be right-sized to, if quotas are full for some also what these get."""
-    if not decided.others:
-        return f"its pods will be {message}"
-    first = f"{decided.admitted} of its {decided.created} pods will be {message}; a quota admits no more of these"
-    others = [_describe_request(count, decision) for count, decision in decided.others]
-    if decided.rejected and len(others) < MAX_RESOURCE_SWITCHES:
+    """Return what the pods of a template will be right-sized to, and what others get if not all can get that."""
+    alike, created = decided.replicas.alike, decided.created
+    counts: Counter[str] = Counter()
+    for each in alike:
+        counts[_outcome_of_pods(each.decision)] += each.pods
+    waiting = decided.counts.waiting
+    now = f"; nothing is free for {waiting} of its pods now" if waiting else ""
+    if len(counts) < 2:
+        return f"its pods will be {message}{now}"
+    (_, first), *rest = counts.items()
+    others = [f"{count} will {outcome}" for outcome, count in rest]
+    if decided.rejected and len(alike) <= MAX_RESOURCE_SWITCHES:
         others.append(f"{decided.rejected} will be rejected")
-    return f"{first}: of the others, {', '.join(others)}"
+    why = "no more of these are free" if alike[0].is_last else "a quota admits no more of these"
+    return f"{first} of its {created} pods will be {message}; {why}: of the others, {', '.join(others)}{now}"
 
 
-def _describe_request(count: int, decision: Decision) -> str:
+def _outcome_of_pods(decision: Decision) -> str:
     outcome = decision.outcome
-    return (
-        f"{count} will get {outcome.resource}" if isinstance(outcome, OfferChoice) else f"{count} will keep the request"
-    )
+    return f"get {outcome.resource}" if isinstance(outcome, OfferChoice) else "keep the request"
 
 
 def _partial_finding(finding: Finding, count: int, decided: TemplateDecision) -> Finding:

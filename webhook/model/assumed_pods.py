@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
+from webhook.model.decisions import PendingUse
 from webhook.model.filters.inter_pod_affinity import EXCLUDES_ALL
 from webhook.model.filters.node_ports import EVERY_PORT, HostPort
 from webhook.model.filters.pod_ties import PendingPod
@@ -96,6 +97,22 @@ class AssumedPod(msgspec.Struct, frozen=True, gc=False):
     def kind(self) -> UnitKind:
         """Its units, without names."""
         return UnitKind(self.nodes, self.count, self.cpu_milli, self.memory, self.others)
+
+
+def pods_with_units(use: PendingUse, pod: AssumedPod) -> Iterator[AssumedPod]:
+    """Yield a pod for each resource of which it will hold units, with the CPU and memory that come with each unit."""
+    for resource, nodes, count in use.units:
+        cpu_milli, memory = -(-use.cpu_milli // count), -(-use.memory // count)
+        yield replace(
+            pod,
+            key=pod.key and f"{pod.key} {resource}",
+            resource=resource,
+            nodes=nodes,
+            count=count,
+            cpu_milli=cpu_milli,
+            memory=memory,
+            others=use.others,
+        )
 
 
 class ObservedPod(NamedTuple):
@@ -239,9 +256,8 @@ class AssumedPods:
         return assumed_pods
 
     def with_units_of(self, pod: AssumedPod) -> AssumedPods:
-        """Return the pods for one evaluation in which the units of one more count; it is not among the pods."""
-        units = with_units_changed(self.units, pod.resource, pod.kind, pod.times)
-        return self._share_log(self._start, self._counts._replace(units=units))
+        """Return the pods for one evaluation in which what one more holds counts; it is not among the pods."""
+        return self._share_log(self._start, self._counts.with_pod(pod))
 
     def without_observed(self, observed: Collection[ObservedPod]) -> AssumedPods:
         """Return the pods without one entry for each pod that is in the cluster now; itself if it has none of them."""

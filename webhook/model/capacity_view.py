@@ -88,6 +88,11 @@ class CapacityView:
             for name in self.fleet.other_resources
         }
 
+    @property
+    def unseen_pods(self) -> int:
+        """The most pods that replicas may admit at the same time as a pod, each taking a unit that it could have."""
+        return max(0, 2 * self.replicas - 1)
+
     def free_units(self, offer: GpuOffer, nodes: int) -> int:
         """Return the free units of an offer on the nodes of a mask, minus those of waiting and assumed pods."""
         mask, index = nodes & offer.nodes, self._gpus.get(offer.resource, EMPTY_INDEX)
@@ -103,26 +108,30 @@ class CapacityView:
         most: int,
         *,
         one_on_node: bool,
+        units: int = 1,
     ) -> int:
-        """Return how many pods with one unit each can start now on nodes of a mask, up to a number.
+        """Return how many pods with some units each can start now on nodes of a mask, up to a number.
 
         What waiting and assumed pods may take of the units is not free.
         """
-        pending, units = self._pending_units(resource, nodes).units, self.free_index(resource).max_amount(nodes)
-        units = min(1 if one_on_node else most + pending, units)
+        pending, on_node = self._pending_units(resource, nodes).units, self.free_index(resource).max_amount(nodes)
+        on_node = min(1 if one_on_node else most + pending, on_node // units)
         slots = 0
-        for each in range(1, units + 1):
-            slots += self.find_free_nodes(resource, nodes, each, cpu_milli, memory, others).bit_count()
+        for each in range(1, on_node + 1):
+            free = self.find_free_nodes(resource, nodes, each, cpu_milli, memory, others, units)
+            if not free:
+                break
+            slots += free.bit_count()
         return min(most, max(0, slots - pending))
 
     def find_free_nodes(
-        self, resource: str, nodes: int, pods: int, cpu_milli: int, memory: int, others: ResourceAmounts
+        self, resource: str, nodes: int, pods: int, cpu_milli: int, memory: int, others: ResourceAmounts, units: int = 1
     ) -> int:
-        """Return the nodes of a mask with enough free for a number of pods with one unit each.
+        """Return the nodes of a mask with enough free for a number of pods with some units each.
 
         Pods without a node take nothing.
         """
-        found = nodes & self._fitting(resource, pods, pods * cpu_milli, pods * memory)
+        found = nodes & self._fitting(resource, pods * units, pods * cpu_milli, pods * memory)
         found &= self._pods.nodes_with_at_least(pods)
         for name, amount in others:
             found &= self._others.get(name, EMPTY_INDEX).nodes_with_at_least(pods * amount)
@@ -176,7 +185,7 @@ class CapacityView:
         taken = self._pending_units(resource, fitting)
         cpu, size, pods = self._pending_amounts_of_others(resource, fitting)
         each = (max(taken.cpu_milli, cpu_milli), max(taken.memory, memory)) if self.replicas else taken[1:3]
-        taken_units = taken.units + max(0, 2 * self.replicas - 1)
+        taken_units = taken.units + self.unseen_pods
         roomy = self._pods.nodes_with_at_least(pods + 1 + taken_units)  # their pod limit excludes none of these
         if ports:
             taken_units += self._assumed.count_port_holders(ports)
@@ -206,12 +215,11 @@ class CapacityView:
         """Return whether a node in the mask has a device of a class free, and the rest, as `has_free_node` does."""
         if self._assumed.is_full:
             return False
-        unseen = max(0, 2 * self.replicas - 1)
         needs = NodeNeeds(cpu_milli, memory, dict(others))
         taken = PendingDeviceUse(offered, needs, self.class_offers(), self.devices)
         for held in self._awaited((*self._gpus, *self.devices.class_by_resource, CLAIMED_DEVICES)):
             taken.add_pods(held, self._waiting.kinds_of(held), self._assumed.units.get(held, NO_KINDS))
-        taken_devices = taken.devices + unseen * offered.most_per_card
+        taken_devices = taken.devices + self.unseen_pods * offered.most_per_card
         if ports:
             taken_devices += self._assumed.count_port_holders(ports)
         taken_devices += takers
@@ -356,7 +364,7 @@ class CapacityView:
         return self._with_assumed_pods(self._assumed.without_expired(now).with_pod(pod))
 
     def with_units_of(self, pod: AssumedPod) -> Self:
-        """Return the view for one evaluation, after pods with the units of this one were admitted."""
+        """Return the view for one evaluation, after a pod that holds what this one holds was admitted."""
         return self._with_assumed_pods(self._assumed.with_units_of(pod))
 
     def without_expired(self, now: float) -> Self:

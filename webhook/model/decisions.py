@@ -538,6 +538,22 @@ class PendingUse(msgspec.Struct, frozen=True, gc=False):
 NO_USE = PendingUse()
 
 
+class ReplicaCounts(NamedTuple):
+    """Numbers of the pods that a workload creates, as they are decided one after another.
+
+    Attributes:
+        right_sized: Those that get a smaller GPU.
+        kept: Those that are admitted with the GPUs that they request.
+        rejected: Those that policies deny or quotas reject.
+        waiting: Those of the first two for which no GPU is free now.
+    """
+
+    right_sized: int = 0
+    kept: int = 0
+    rejected: int = 0
+    waiting: int = 0
+
+
 RIGHT_SIZED, AUDIT_MODE, DENIED = "RightSized", "AuditMode", "Denied"
 """Outcomes of right-sizing besides those of `KeepReason`: applied, or not because a policy is in audit or warn mode."""
 
@@ -563,6 +579,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
         pending_use: GPUs, CPU and memory that a new pod will hold, after the patch.
         involves_gpus: False if no request and no finding concerns GPUs.
         templates: For a workload with several pod templates: path, replicas and decision of each.
+        pods: For a workload, or one template of several, whose pods use GPUs: how many get what.
     """
 
     findings: tuple[Finding, ...] = ()
@@ -581,6 +598,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False):
     pending_use: PendingUse = NO_USE
     involves_gpus: bool = False
     templates: tuple[tuple[str, int, Decision], ...] = ()
+    pods: ReplicaCounts | None = None
 
     @property
     def may_involve_gpus(self) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from webhook.errors import abbreviate_names
-from webhook.model.decisions import Decision, OfferChoice
+from webhook.model.decisions import Decision, OfferChoice, ReplicaCounts
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import format_path
 from webhook.model.findings import Finding
@@ -174,11 +174,23 @@ OBJECTS = Table[CheckResult](
         Column("", lambda result: result.location, "Location"),
         Column("keepReason", lambda result: result.decision.keep_reason),
         Column("message", lambda result: result_message(result), "Message", lambda result: _wide_message(result)),
+        Column("replicas", lambda result: _replica_counts_document(result.decision.pods)),
         Column("findings", lambda result: [finding_document(located) for located in result.findings]),
         Column("patch", lambda result: list(result.decision.patch)),
     )
 )
 """Objects as `-o wide` and JSON show them."""
+
+
+def _replica_counts_document(pods: ReplicaCounts | None) -> Json | None:
+    if pods is None:
+        return None
+    return {
+        "rightSized": pods.right_sized,
+        "kept": pods.kept,
+        "rejected": pods.rejected,
+        "waiting": pods.waiting,
+    }
 
 
 def check_document(results: Sequence[CheckResult], policies: Sequence[str] = ()) -> Json:

@@ -19,7 +19,7 @@ from webhook.model.annotations import (
     parse_original_resources,
 )
 from webhook.model.claims import CLAIM_KINDS, ClaimRequest
-from webhook.model.decisions import Decision, KeepReason, OfferChoice
+from webhook.model.decisions import Decision, KeepReason, OfferChoice, ReplicaCounts
 from webhook.model.enums import IsolationLevel
 from webhook.model.field_paths import map_at
 from webhook.model.gpu_resources import DEVICE_CLASS_PREFIX, WHOLE_GPU, parse_gpu_resource
@@ -111,7 +111,19 @@ def _template_lines(result: CheckResult) -> Iterator[str]:
 def _known_outcome_lines(result: CheckResult, decision: Decision) -> Iterator[str]:
     """Yield the outcome, or that it depends on a cluster that is not known."""
     unknown = (f"Outcome   {UNKNOWN_OUTCOME}. {ADD_CLUSTER}",)
-    yield from unknown if result.is_unknown(decision) else outcome_lines(decision)
+    if result.is_unknown(decision):
+        yield from unknown
+        return
+    yield from outcome_lines(decision)
+    if decision.pods is not None and sum(decision.pods[:3]) > 1:
+        yield f"Pods      {replica_counts_text(decision.pods)}"
+
+
+def replica_counts_text(pods: ReplicaCounts) -> str:
+    """Return how many pods of a workload get what."""
+    parts = {"right-sized": pods.right_sized, "keep the request": pods.kept, "rejected": pods.rejected}
+    counts = ", ".join(f"{number} {word}" for word, number in parts.items() if number)
+    return f"{counts}; nothing is free for {pods.waiting} of them now" if pods.waiting else counts
 
 
 def outcome_lines(decision: Decision) -> Iterator[str]:

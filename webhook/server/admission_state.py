@@ -14,7 +14,8 @@ import msgspec
 
 from webhook.kube.reflector import WatchStatus
 from webhook.model.admission import AdmissionRequest
-from webhook.model.cluster_view import AssumedPod, ClusterView
+from webhook.model.assumed_pods import AssumedPod, pods_with_units
+from webhook.model.cluster_view import ClusterView
 from webhook.model.decisions import Decision, OfferChoice
 from webhook.model.enums import PolicyMode
 from webhook.model.filters.pod_ties import pending_pod
@@ -304,18 +305,17 @@ class AdmissionState:
         uid = pod.metadata.uid or (f"{request.namespace}/{name}" if pod.metadata.name else request.uid)
         given = decision.outcome.resource if decision.applied and isinstance(decision.outcome, OfferChoice) else ""
         earliest, expires_at = now.timestamp() - MAX_CLOCK_SKEW_SECONDS, seconds + ASSUME_TTL_SECONDS
-        pending = pending_pod(pod, request.namespace)
-        for resource, nodes, count in use.units:
+        each = AssumedPod(
+            *(uid, "", 0, 0, expires_at, full_name),
+            admitted_at=earliest,
+            times=max(1, replicas),  # the other replicas may decide the same at the same time
+            claims=(request.namespace, claims) if (claims := pod_volumes(pod)) else NO_CLAIMS,
+            pending=pending_pod(pod, request.namespace),
+        )
+        for assumed in pods_with_units(use, each):
+            resource = assumed.resource
             if is_final and self.unvalidated.remove((*full_name, resource), seconds):
                 continue
-            key, cpu, memory = uid and f"{uid} {resource}", -(-use.cpu_milli // count), -(-use.memory // count)
-            times = max(1, replicas)  # the other replicas may decide the same at the same time
-            assumed = AssumedPod(
-                *(key, resource, nodes, count, expires_at, full_name, cpu, memory, earliest, times),
-                others=use.others,
-                claims=(request.namespace, claims) if (claims := pod_volumes(pod)) else NO_CLAIMS,
-                pending=pending,
-            )
             before, self.view = self.view, self.view.with_assumed(assumed, seconds)
             if not is_final and self.view is not before:
                 self.unvalidated.add((*full_name, resource), expires_at, seconds)
