@@ -127,7 +127,7 @@ def _reject_by_missing_claim(namespace: str, use: VolumeUse, storage: StorageVie
         message = f'persistentvolumeclaim "{use.claim}" not found'
         detail = f"no claim {use.claim} in namespace {namespace}" if use.claim else "its name is not known yet"
         if use.is_own:
-            detail += "; its StatefulSet creates it just before the pod, so that usually only later pods find it"
+            detail += "; its StatefulSet creates it just before the pod, which some pods find and others do not"
         return VolumeRejection(VolumeProblem.UNKNOWN, everywhere, message, detail)
     class_name = storage.class_name(use.spec)
     if storage.binds_later(class_name) and not use.spec.volume_name:
