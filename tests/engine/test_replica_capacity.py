@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.builders import Json, make_namespace, make_node, make_pod
+from tests.engine.test_class_offers import CLASSES, device_node, slices
 from tests.engine.test_replicas import GPU_KEY, deployment, job_set, quota
 from tests.example_cluster import MIXED, NO_USAGE, NOW, mig_node, policies_of, policy, request_of, review, view_of
 from tests.example_cluster import whole_node as whole
@@ -159,6 +160,22 @@ def test_a_million_replicas_take_as_few_decisions_as_ten(monkeypatch: pytest.Mon
         numbers.append(len(calls))
 
     assert numbers[0] == numbers[1] <= 12
+
+
+def test_devices_of_a_class_are_looked_at_for_the_first_of_many_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[object] = []
+
+    def count_calls(*arguments: Any) -> PodDecision:
+        calls.append(arguments)
+        return decide_pod(*arguments)
+
+    monkeypatch.setattr("webhook.engine.decide.decide_pod", count_calls)
+    objects = [make_namespace("team"), device_node(), slices(), *CLASSES]
+
+    found = review(deployment(5000, SMALL), SIZING, view=view_of(*objects)).pods
+
+    assert found == ReplicaCounts(right_sized=5000)
+    assert len(calls) == 1
 
 
 def one_by_one(data: Json, text: str, view: ClusterView) -> list[Decision]:

@@ -351,12 +351,16 @@ class ReplicaReview(NamedTuple):
 
         More and more is taken, so a search finds the number, which usually is that of the free slots. It is not made
         for replicas that exclude each other: each counts as one that takes units, and as one that excludes another.
+        Devices of a class are not counted: there, each decision looks at the devices of as many nodes as are taken.
 
         Args:
             first: The first, with the number of free slots.
             most: How many there are.
         """
-        if not first.decision.applied or first.decision.denials or self.request.queued or not self.switches:
+        decision, counted = first.decision, self.view.fleet.resources()
+        if not decision.applied or decision.denials or self.request.queued or not self.switches:
+            return most
+        if any(units.resource not in counted for units in decision.pending_use.units):
             return most
         if first.pending is not NO_PENDING_POD:
             return min(most, max(1, first.free))
