@@ -235,10 +235,7 @@ def test_check_counts_the_gpus_of_replicas_as_the_simulation_places_them(
     *_, last = simulate_pods(placement_input(*nodes), arriving, ScoringStrategy.TAB, FillOrder.PACK, context.view)
 
     step = last.result().steps[-1]
-    assert checked.pods is not None
     assert checked.gpu_milli_after == step.requested
-    if tie == "none":  # others may be excluded from a node by one that has another resource of it
-        assert checked.pods.waiting == step.unplaced
 
 
 RESOURCES = (GPU, SLICE, "nvidia.com/mig-3g.40gb")

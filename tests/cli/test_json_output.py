@@ -30,7 +30,7 @@ OBJECT: dict[str, type] = {
     "gpuMilliBefore": int,
     "gpuMilliAfter": int,
 }
-REPLICAS: dict[str, type] = {"rightSized": int, "kept": int, "rejected": int, "waiting": int}
+REPLICAS: dict[str, type] = {"rightSized": int, "kept": int, "rejected": int}
 FINDING: dict[str, type] = {
     "code": str,
     "mode": str,

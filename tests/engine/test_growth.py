@@ -641,6 +641,15 @@ def test_a_group_that_would_not_serve_the_pod_is_not_named(objects: tuple[Json, 
     assert outcome.reason is KeepReason.NO_OFFER
 
 
+def test_a_group_whose_daemon_pods_leave_too_little_is_not_named() -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}
+    node, daemon = slices(KARPENTER), make_pod("d").requests("cpu", "7").spec(nodeName="mig").build()
+    node["status"]["allocatable"]["cpu"], daemon["metadata"]["ownerReferences"] = "8", [owner]
+    view = view_of(make_namespace("team"), node, daemon, whole_node(), pool(limits={SMALL: "7"}))
+    outcome = review(small().requests("cpu", "4"), GROW, view=view).outcome
+    assert outcome == KeepRequest(KeepReason.NO_GROWTH, f"{SMALL}: node mig has 1 cpu free, the pod requests 4")
+
+
 def test_waiting_pods_that_take_the_last_nodes_of_a_group_are_the_reason() -> None:
     last = pool({"nodes": "1"}, limits={"nodes": "2"})
     view = view_of(make_namespace("team"), *KARPENTER_FULL, overlay(), last, *waiting(7))

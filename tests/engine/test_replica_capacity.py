@@ -28,6 +28,19 @@ OTHERS_OF_APP = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"mat
 APART = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [OTHERS_OF_APP]}}
 
 
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The arguments of each decision about a pod."""
+    calls: list[object] = []
+
+    def decide_and_note(*arguments: Any) -> PodDecision:
+        calls.append(arguments)
+        return decide_pod(*arguments)
+
+    monkeypatch.setattr("webhook.engine.decide.decide_pod", decide_and_note)
+    return calls
+
+
 def counts_of(data: Json, *nodes: Json, text: str = SIZING) -> ReplicaCounts:
     found = review(data, text, nodes=nodes).pods
     assert found is not None
@@ -53,30 +66,41 @@ def test_replicas_get_the_next_larger_slice_before_they_keep_whole_gpus() -> Non
     assert found.message.endswith(f"no more of these are free: {others}")
 
 
+def node_of_sizes(sizes: int) -> Json:
+    """Return a node with one slice of each size."""
+    names = {f"1g.{5 + number}gb": 5000 + 1000 * number for number in range(sizes)}
+    labels = {
+        f"nvidia.com/mig-{name}.{key}": text
+        for name, size in names.items()
+        for key, text in (("product", f"A100-MIG-{name}"), ("memory", str(size)), ("count", "1"))
+    }
+    return make_node("sizes", MIXED | labels, **{"nvidia.com/gpu": 8} | {f"nvidia.com/mig-{name}": 1 for name in names})
+
+
 CASES: dict[str, tuple[Json, tuple[Json, ...], str, ReplicaCounts]] = {
-    "nothing is free for some that keep their GPUs": (
+    "more pods than there are GPUs": (
         deployment(20, SMALL),
         (mig_node(large=0),),
         SIZING,
-        ReplicaCounts(right_sized=7, kept=13, waiting=7),
+        ReplicaCounts(right_sized=7, kept=13),
     ),
     "pods that may wait all get slices": (
         deployment(10, SMALL),
         (mig_node(large=0),),
         WAITING,
-        ReplicaCounts(right_sized=10, waiting=3),
+        ReplicaCounts(right_sized=10),
     ),
     "whole GPUs without a smaller need": (
         deployment(10, make_pod().gpus(1)),
         (whole(),),
         SIZING,
-        ReplicaCounts(kept=10, waiting=2),
+        ReplicaCounts(kept=10),
     ),
     "several GPUs on one node": (
         deployment(5, make_pod().gpus(3)),
         (whole("a"), whole("b")),
         SIZING,
-        ReplicaCounts(kept=5, waiting=1),
+        ReplicaCounts(kept=5),
     ),
     "one pod": (deployment(1, SMALL), (mig_node(),), SIZING, ReplicaCounts(right_sized=1)),
     "no pod": (deployment(0, SMALL), (mig_node(),), SIZING, ReplicaCounts()),
@@ -85,7 +109,7 @@ CASES: dict[str, tuple[Json, tuple[Json, ...], str, ReplicaCounts]] = {
         deployment(9, make_pod().gpus(1).needs("8Gi").spec(nodeSelector={"kubernetes.io/hostname": "b"})),
         (mig_node("a", large=0), mig_node("b", small=2, large=0)),
         SIZING,
-        ReplicaCounts(right_sized=2, kept=7, waiting=1),
+        ReplicaCounts(right_sized=2, kept=7),
     ),
     "replicas that exclude each other": (
         deployment(6, make_pod().gpus(1).needs("8Gi").spec(affinity=APART)),
@@ -99,6 +123,18 @@ CASES: dict[str, tuple[Json, tuple[Json, ...], str, ReplicaCounts]] = {
         SIZING,
         ReplicaCounts(right_sized=2, kept=1),
     ),
+    "pods with a host port, two slices of different sizes": (
+        deployment(4, make_pod().gpus(1).needs("8Gi").container("web", ports=[{"hostPort": 80}])),
+        (mig_node("a"), mig_node("b")),
+        SIZING,
+        ReplicaCounts(right_sized=2, kept=2),
+    ),
+    "more sizes of slices than are tried": (
+        deployment(30, make_pod().gpus(1).needs("4Gi")),
+        (node_of_sizes(12),),
+        SIZING,
+        ReplicaCounts(right_sized=9, kept=21),
+    ),
     "a gang": (
         job_set(3),
         (mig_node(),),
@@ -109,7 +145,7 @@ CASES: dict[str, tuple[Json, tuple[Json, ...], str, ReplicaCounts]] = {
         job_set(5, 5),
         (whole(),),
         SIZING,
-        ReplicaCounts(kept=10, waiting=2),
+        ReplicaCounts(kept=10),
     ),
 }
 
@@ -136,23 +172,34 @@ def test_a_quota_and_free_slices_limit_together() -> None:
     assert messages["GPU-R101"].endswith(others)
 
 
+def test_pods_that_a_quota_rejects_are_not_promised_slices() -> None:
+    slices = "requests.nvidia.com/mig-1g.10gb"
+    quotas = quota({GPU_KEY: 0, slices: 3}, {GPU_KEY: 0, slices: 0})
+    view = view_of(make_namespace("team"), mig_node(large=0), quotas)
+    text = "mode: enforce\nlimits: {resourceQuotas: evaluate}\nrightSizing: {}"
+
+    [found] = [each for each in review(deployment(10, SMALL), text, view=view).findings if each.code == "GPU-R101"]
+
+    assert found.message.startswith("3 of its 10 pods will be right-sized")
+    assert found.message.endswith("a quota admits no more of these: of the others, 7 will be rejected")
+
+
+def test_enough_free_slices_take_one_decision(calls: list[object]) -> None:
+    assert counts_of(deployment(7, SMALL), mig_node(large=0)) == ReplicaCounts(right_sized=7)
+    assert len(calls) == 1
+
+
 def test_a_policy_that_denies_whole_gpus_is_reported_for_the_pods_without_a_slice() -> None:
     limits = "mode: enforce\nlimits: {perPod: [{resource: nvidia.com/gpu, max: 0}]}"
     found = review(deployment(10, SMALL), SIZING, limits, nodes=[mig_node(large=0)])
 
     [denial] = [each for each in found.findings if each.denies_pods]
     assert denial.message.startswith("7 of 10 pods would be admitted, then: ")
+    assert "quota" not in denial.fix
     assert found.pods == ReplicaCounts(right_sized=7, rejected=3)
 
 
-def test_a_million_replicas_take_as_few_decisions_as_ten(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[object] = []
-
-    def count_calls(*arguments: Any) -> PodDecision:
-        calls.append(arguments)
-        return decide_pod(*arguments)
-
-    monkeypatch.setattr("webhook.engine.decide.decide_pod", count_calls)
+def test_a_million_replicas_take_as_few_decisions_as_ten(calls: list[object]) -> None:
     numbers = []
     for replicas in (100, 1_000_000):
         calls.clear()
@@ -162,14 +209,7 @@ def test_a_million_replicas_take_as_few_decisions_as_ten(monkeypatch: pytest.Mon
     assert numbers[0] == numbers[1] <= 12
 
 
-def test_devices_of_a_class_are_looked_at_for_the_first_of_many_replicas(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[object] = []
-
-    def count_calls(*arguments: Any) -> PodDecision:
-        calls.append(arguments)
-        return decide_pod(*arguments)
-
-    monkeypatch.setattr("webhook.engine.decide.decide_pod", count_calls)
+def test_devices_of_a_class_are_looked_at_for_the_first_of_many_replicas(calls: list[object]) -> None:
     objects = [make_namespace("team"), device_node(), slices(), *CLASSES]
 
     found = review(deployment(5000, SMALL), SIZING, view=view_of(*objects)).pods

@@ -43,7 +43,7 @@ from webhook.model.filters.node_ports import held_ports
 from webhook.model.filters.pod_ties import PendingPod, count_pods_apart, pending_pod, self_excluding_keys, ties_of
 from webhook.model.findings import ExemptedFinding, Finding
 from webhook.model.fleet import Fleet
-from webhook.model.pods import Pod, Toleration, is_daemon_pod
+from webhook.model.pods import Pod, Toleration
 from webhook.policy.policy_set import PolicySet
 
 MAX_RESOURCE_SWITCHES = 8
@@ -58,10 +58,10 @@ class AlikeReplicas(NamedTuple):
 
     Attributes:
         pods: How many of them quotas admit.
-        free: For how many of them GPUs are free now.
+        free: For how many of them slices are free, before the first.
         is_last: True if nothing is free for a further one with the same decision.
         replica: The charge of each of them; None if nothing counts them.
-        pending: What other pods see of each of them, if they exclude each other.
+        pending: What other pods see of each of them, if they exclude each other or have host ports.
     """
 
     decision: Decision
@@ -140,28 +140,32 @@ class TemplateDecision(msgspec.Struct, frozen=True):
         return self.replicas.decision
 
     @property
+    def undecided(self) -> int:
+        """The number of its pods after `MAX_RESOURCE_SWITCHES`: they count as if they kept their request."""
+        left = self.created - self.replicas.admitted
+        return left if len(self.replicas.alike) > MAX_RESOURCE_SWITCHES else 0
+
+    @property
     def rejected(self) -> int:
         """The number of its pods that policies or quotas reject."""
-        return self.created - self.replicas.admitted
+        return self.created - self.replicas.admitted - self.undecided
 
     @property
     def milli_after(self) -> int:
-        """The thousandths of GPUs of all its pods; those that are denied or rejected by a quota keep theirs."""
+        """The thousandths of GPUs of all its pods; those that are rejected, or not decided, keep theirs."""
         if self.decision.denials:
             return self.decision.gpu_milli_before * self.template.replicas
         existing = self.template.replicas - self.created
         decided = ((existing, self.decision), *((each.pods, each.decision) for each in self.replicas.alike))
-        return sum(count * each.gpu_milli_after for count, each in decided) + (
-            self.rejected * self.decision.gpu_milli_before
-        )
+        unchanged = self.rejected + self.undecided
+        return sum(n * each.gpu_milli_after for n, each in decided) + unchanged * self.decision.gpu_milli_before
 
     @property
     def counts(self) -> ReplicaCounts:
         """The numbers of its pods, by what they get."""
         admitted, alike = self.replicas.admitted, self.replicas.alike
         right_sized = sum(each.pods for each in alike if each.decision.applied)
-        waiting = admitted - sum(each.free for each in alike)
-        return ReplicaCounts(right_sized, admitted - right_sized, self.rejected, waiting)
+        return ReplicaCounts(right_sized, admitted - right_sized + self.undecided, self.rejected)
 
 
 def pods_of_workload(
@@ -279,17 +283,27 @@ class ReplicaReview(NamedTuple):
         most = self.replicas if is_last else admitted
         partial += self._findings_after("GPU-Q306", within_claims, most, decide_after)
         partial += self._findings_after("", admitted, most, decide_after)
-        alike = first._replace(pods=admitted, free=min(admitted, first.free), is_last=is_last)
+        alike = first._replace(pods=admitted, is_last=is_last)
         others = decide_after(admitted).alike if 0 < admitted < self.replicas and self.switches else ()
         return ReplicaDecision(decision, (alike, *others) if admitted else (), tuple(partial))
 
     def _decide_first(self) -> AlikeReplicas:
-        """Decide about the first replica, as if all were decided like it; `free` is then the number of free slots."""
+        """Decide about the first replica, as if all were decided like it."""
         decision, mutation = self.decide_one(self.view)
-        slots, apart = self._count_slots(decision, mutation.tolerations), self._excluding_keys()
-        pending = pending_pod(self.pod, self.request.namespace) if apart else NO_PENDING_POD
+        exclude = held_ports(self.pod) or self._excluding_keys()
+        pending = pending_pod(self.pod, self.request.namespace) if exclude else NO_PENDING_POD
+        free = self._count_slots(decision, mutation.tolerations) if self._may_run_out(decision) else 0
         charge = self._charge_of(decision, mutation)
-        return AlikeReplicas(decision, self.replicas, slots, replica=charge, pending=pending)
+        return AlikeReplicas(decision, self.replicas, free, replica=charge, pending=pending)
+
+    def _may_run_out(self, decision: Decision) -> bool:
+        """Return whether later replicas may get something else because what this decision gives is taken.
+
+        Devices of a class are not counted: each decision looks at the devices of as many nodes as are taken.
+        """
+        counted, units = self.view.fleet.resources(), decision.pending_use.units
+        is_alone = self.request.queued is None and not decision.denials
+        return decision.applied and is_alone and bool(units) and all(each.resource in counted for each in units)
 
     def _charge_of(self, decision: Decision, mutation: PodMutation) -> ReplicaCharge | None:
         namespace = self.request.namespace
@@ -307,24 +321,18 @@ class ReplicaReview(NamedTuple):
         return count_within_quotas(self.view, charge, self.replicas), within_shared
 
     def _count_slots(self, decision: Decision, added: Sequence[Toleration]) -> int:
-        """Return for how many of the replicas what the first will hold is free now.
-
-        Devices of a class are not counted, nor anything for pods that the scheduler does not place now.
+        """Return for how many replicas the slices of the first are free, up to what shows that there are enough.
 
         Args:
             added: Tolerations that policies add.
         """
-        fleet, use, spec = self.view.fleet, decision.pending_use, self.pod.spec
-        if self.request.queued is not None or spec.scheduling_gates or is_daemon_pod(self.pod) or not fleet.nodes:
-            return self.replicas
-        slots = self.replicas if use.units or not any(decision.requested_units.values()) else 0
-        tolerations = (*spec.tolerations, *added)
+        fleet, use, slots = self.view.fleet, decision.pending_use, self.replicas + self.view.unseen_pods
+        tolerations = (*self.pod.spec.tolerations, *added)
         allowed = fleet.tolerated_nodes(tolerations) & fleet.schedulable_nodes(tolerations)
-        if decision.applied and isinstance(decision.outcome, OfferChoice):
+        if isinstance(decision.outcome, OfferChoice):
             allowed &= decision.outcome.selected
         for units in use.units:
-            if units.resource in fleet.resources():
-                slots = self._count_slots_on(units._replace(nodes=units.nodes & allowed), use, slots)
+            slots = self._count_slots_on(units._replace(nodes=units.nodes & allowed), use, slots)
         return slots
 
     def _count_slots_on(self, units: PendingUnits, use: PendingUse, most: int) -> int:
@@ -350,22 +358,19 @@ class ReplicaReview(NamedTuple):
         """Return how many of the replicas get the same as the first, as long as each holds what it gets.
 
         More and more is taken, so a search finds the number, which usually is that of the free slots. It is not made
-        for replicas that exclude each other: each counts as one that takes units, and as one that excludes another.
-        Devices of a class are not counted: there, each decision looks at the devices of as many nodes as are taken.
+        if there are enough, nor for replicas that exclude each other: each counts as one that takes units, and as one
+        that excludes another.
 
         Args:
             first: The first, with the number of free slots.
             most: How many there are.
         """
-        decision, counted = first.decision, self.view.fleet.resources()
-        if not decision.applied or decision.denials or self.request.queued or not self.switches:
-            return most
-        if any(units.resource not in counted for units in decision.pending_use.units):
+        free = first.free - self.view.unseen_pods
+        if free >= most or not self._may_run_out(first.decision):
             return most
         if first.pending is not NO_PENDING_POD:
             return min(most, max(1, first.free))
         same, other = 0, most  # the next gets the same after so many, and not after so many
-        free = first.free - self.view.unseen_pods
         guesses = iter((free - 1, free, most - 1))
         while other - same > 1:
             count = next(guesses, min(2 * same + 1, (same + other) // 2))
@@ -478,16 +483,16 @@ def _forecast_of_pods(message: str, decided: TemplateDecision) -> str:
     counts: Counter[str] = Counter()
     for each in alike:
         counts[_outcome_of_pods(each.decision)] += each.pods
-    waiting = decided.counts.waiting
-    now = f"; nothing is free for {waiting} of its pods now" if waiting else ""
-    if len(counts) < 2:
-        return f"its pods will be {message}{now}"
+    if decided.undecided:
+        counts["keep the request"] += decided.undecided
+    counts["be rejected"] = decided.rejected
     (_, first), *rest = counts.items()
-    others = [f"{count} will {outcome}" for outcome, count in rest]
-    if decided.rejected and len(alike) <= MAX_RESOURCE_SWITCHES:
-        others.append(f"{decided.rejected} will be rejected")
+    others = [f"{count} will {outcome}" for outcome, count in rest if count]
+    if not others:
+        return f"its pods will be {message}"
+    pods = "new pods" if created < decided.template.replicas else "pods"
     why = "no more of these are free" if alike[0].is_last else "a quota admits no more of these"
-    return f"{first} of its {created} pods will be {message}; {why}: of the others, {', '.join(others)}{now}"
+    return f"{first} of its {created} {pods} will be {message}; {why}: of the others, {', '.join(others)}"
 
 
 def _outcome_of_pods(decision: Decision) -> str:
@@ -501,5 +506,6 @@ def _partial_finding(finding: Finding, count: int, decided: TemplateDecision) ->
     outcome = "get their claims" if finding.code == "GPU-Q306" else "be admitted"
     message = f"{count} of {decided.created} pods would {outcome}, then: {finding.message}"
     fix = f"Run at most {count} of them at once, wait until other pods end, or ask for a higher quota."
+    fix = fix if finding.code in QUOTA_CODES else finding.fix
     denied = finding.mode is PolicyMode.ENFORCE
     return replace(finding, path=path, mode=mode, message=message, fix=fix, denies_pods=denied)

@@ -52,7 +52,9 @@ from webhook.model.node_groups import (
     NO_SOURCES,
     GroupSources,
     free_on_new_nodes,
+    growing_groups,
     new_nodes,
+    stopped_groups,
     stopped_nodes,
 )
 from webhook.model.node_masks import bit_positions, union_masks
@@ -334,7 +336,7 @@ class ClusterView(CapacityView):
             selections: Masks of the nodes that its node selector and required node affinity select, or will select.
             tolerated: Mask of the nodes whose taints it tolerates.
         """
-        takers = Takers(self._assumed.pending_pods, max(0, 2 * self.replicas - 1), excluding)
+        takers = Takers(self._assumed.pending_pods, self.unseen_pods, excluding)
         pods = ClusterPods(self._pod_groups, self._anti_affinity, self.labels_of)
         return find_tied_nodes(ties, pods, self.fleet, selections, tolerated, takers)
 
@@ -364,8 +366,7 @@ class ClusterView(CapacityView):
         """
         if not uses:
             return ANY_VOLUMES
-        unseen = max(0, 2 * self.replicas - 1)
-        return fit_volumes(namespace, uses, self.storage, self._assumed.claims, unseen, siblings)
+        return fit_volumes(namespace, uses, self.storage, self._assumed.claims, self.unseen_pods, siblings)
 
     def fit_volumes_on_new_nodes(self, fleet: Fleet, namespace: str, uses: PodVolumes, siblings: int = 0) -> VolumeFit:
         """Return the new nodes of node groups on which a new pod can use its claims, whatever other pods take first.
@@ -375,9 +376,9 @@ class ClusterView(CapacityView):
             siblings: Pods of its template that start together with it.
         """
         storage = StorageView(fleet, self.storage.objects, self.storage.users)
-        unseen = max(0, 2 * self.replicas - 1)
         zoned = bool(zoned_nodes(self.fleet))
-        return fit_volumes_on_new_nodes(namespace, uses, storage, self._assumed.claims, unseen, siblings, zoned=zoned)
+        claims = self._assumed.claims
+        return fit_volumes_on_new_nodes(namespace, uses, storage, claims, self.unseen_pods, siblings, zoned=zoned)
 
     def with_reservation(self, pod: QuotaReservation) -> ClusterView:
         """Return the view with one more admitted pod that counts until it is observed; a known one counts once."""
@@ -593,11 +594,11 @@ class ClusterView(CapacityView):
         return view.with_schedulers(self.schedulers).with_peers(self.peers)
 
     def view_stopped_nodes(self) -> ClusterView:
-        """Return the view of one new node of each node group that may not grow, as if it could, without any pods.
+        """Return the view of one new node of each node group that may not grow, as if it could.
 
         Computed on first use.
         """
-        view = _view_of_stopped_nodes(self.fleet, self.group_sources)
+        view = _view_of_stopped_nodes(self.fleet, self.group_sources, self.daemons)
         return view.with_schedulers(self.schedulers).with_peers(self.peers)
 
     def with_peers(self, peers: PeerSelectors) -> ClusterView:
@@ -622,12 +623,14 @@ class ClusterView(CapacityView):
 
 @derived_value(max_entries=KNOWN_SOURCES)
 def _view_of_new_nodes(fleet: Fleet, sources: GroupSources, daemons: DaemonPods) -> ClusterView:
-    return ClusterView(new_nodes(fleet, sources), free=free_on_new_nodes(fleet, sources, daemons))
+    new = new_nodes(fleet, sources)
+    return ClusterView(new, free=free_on_new_nodes(growing_groups(fleet, sources), new, fleet, daemons))
 
 
 @derived_value(max_entries=KNOWN_SOURCES)
-def _view_of_stopped_nodes(fleet: Fleet, sources: GroupSources) -> ClusterView:
-    return ClusterView(stopped_nodes(fleet, sources))
+def _view_of_stopped_nodes(fleet: Fleet, sources: GroupSources, daemons: DaemonPods) -> ClusterView:
+    new = stopped_nodes(fleet, sources)
+    return ClusterView(new, free=free_on_new_nodes(stopped_groups(fleet, sources), new, fleet, daemons))
 
 
 NodeNumbers = Mapping[str, int]

@@ -545,13 +545,11 @@ class ReplicaCounts(NamedTuple):
         right_sized: Those that get a smaller GPU.
         kept: Those that are admitted with the GPUs that they request.
         rejected: Those that policies deny or quotas reject.
-        waiting: Those of the first two for which no GPU is free now.
     """
 
     right_sized: int = 0
     kept: int = 0
     rejected: int = 0
-    waiting: int = 0
 
 
 RIGHT_SIZED, AUDIT_MODE, DENIED = "RightSized", "AuditMode", "Denied"

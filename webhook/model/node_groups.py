@@ -333,8 +333,15 @@ def stopped_nodes(fleet: Fleet, sources: GroupSources) -> Fleet:
     return Fleet([group.new_node for group in stopped_groups(fleet, sources)])
 
 
-def free_on_new_nodes(fleet: Fleet, sources: GroupSources, daemons: DaemonPods) -> dict[str, FreeResources]:
-    """Return what the pods of DaemonSets and static pods leave of `new_nodes`, by name."""
+def free_on_new_nodes(
+    groups: Iterable[NodeGroup], new: Fleet, fleet: Fleet, daemons: DaemonPods
+) -> dict[str, FreeResources]:
+    """Return what the pods of DaemonSets and static pods leave of new nodes, by name.
+
+    Args:
+        groups: The group of each new node.
+        fleet: The live nodes.
+    """
     siblings: dict[str, list[str]] = {}
     for node in fleet.nodes:
         if (key := group_of_node(node.labels)) is not None:
@@ -342,12 +349,11 @@ def free_on_new_nodes(fleet: Fleet, sources: GroupSources, daemons: DaemonPods) 
     live = fleet.names_of(fleet.usable_nodes)
     running = DaemonPods({kind: frozenset(names) for kind, names in daemons.nodes.items()})
     free: dict[str, FreeResources] = {}
-    for group, node in zip(growing_groups(fleet, sources), new_nodes(fleet, sources).nodes, strict=True):
+    for group, node in zip(groups, new.nodes, strict=True):
         is_copied = group.source in GROUP_LABELS
         spare = 100 - USABLE_PERCENT if is_copied else 0
-        free[node.name] = free_on_new_node(
-            GroupNodes(node, siblings.get(group.name, ()), live, is_copied, spare), running
-        )
+        nodes = GroupNodes(node, siblings.get(group.name, ()), live, is_copied, spare)
+        free[node.name] = free_on_new_node(nodes, running)
     return free
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from webhook.errors import abbreviate_names
-from webhook.model.decisions import Decision, OfferChoice, ReplicaCounts
+from webhook.model.decisions import Decision, OfferChoice
 from webhook.model.enums import PolicyMode
 from webhook.model.field_paths import format_path
 from webhook.model.findings import Finding
@@ -174,7 +174,7 @@ OBJECTS = Table[CheckResult](
         Column("", lambda result: result.location, "Location"),
         Column("keepReason", lambda result: result.decision.keep_reason),
         Column("message", lambda result: result_message(result), "Message", lambda result: _wide_message(result)),
-        Column("replicas", lambda result: _replica_counts_document(result.decision.pods)),
+        Column("replicas", lambda result: _replica_counts_document(result)),
         Column("findings", lambda result: [finding_document(located) for located in result.findings]),
         Column("patch", lambda result: list(result.decision.patch)),
     )
@@ -182,15 +182,11 @@ OBJECTS = Table[CheckResult](
 """Objects as `-o wide` and JSON show them."""
 
 
-def _replica_counts_document(pods: ReplicaCounts | None) -> Json | None:
-    if pods is None:
+def _replica_counts_document(result: CheckResult) -> Json | None:
+    pods = result.decision.pods
+    if pods is None or result.is_unknown(result.decision):
         return None
-    return {
-        "rightSized": pods.right_sized,
-        "kept": pods.kept,
-        "rejected": pods.rejected,
-        "waiting": pods.waiting,
-    }
+    return {"rightSized": pods.right_sized, "kept": pods.kept, "rejected": pods.rejected}
 
 
 def check_document(results: Sequence[CheckResult], policies: Sequence[str] = ()) -> Json:

@@ -115,15 +115,13 @@ def _known_outcome_lines(result: CheckResult, decision: Decision) -> Iterator[st
         yield from unknown
         return
     yield from outcome_lines(decision)
-    if decision.pods is not None and sum(decision.pods[:3]) > 1:
-        yield f"Pods      {replica_counts_text(decision.pods)}"
+    if decision.pods is not None and sum(decision.pods) > 1:
+        yield f"Pods      {_replica_counts_text(decision.pods)}"
 
 
-def replica_counts_text(pods: ReplicaCounts) -> str:
-    """Return how many pods of a workload get what."""
-    parts = {"right-sized": pods.right_sized, "keep the request": pods.kept, "rejected": pods.rejected}
-    counts = ", ".join(f"{number} {word}" for word, number in parts.items() if number)
-    return f"{counts}; nothing is free for {pods.waiting} of them now" if pods.waiting else counts
+def _replica_counts_text(pods: ReplicaCounts) -> str:
+    words = ("right-sized", "kept as requested", "rejected")
+    return ", ".join(f"{number} {word}" for word, number in zip(words, pods, strict=True) if number)
 
 
 def outcome_lines(decision: Decision) -> Iterator[str]:
