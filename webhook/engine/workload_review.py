@@ -58,7 +58,6 @@ class AlikeReplicas(NamedTuple):
 
     Attributes:
         pods: How many of them quotas admit.
-        free: For how many of them slices are free, before the first.
         is_last: True if nothing is free for a further one with the same decision.
         replica: The charge of each of them; None if nothing counts them.
         pending: What other pods see of each of them, if they exclude each other or have host ports.
@@ -66,7 +65,6 @@ class AlikeReplicas(NamedTuple):
 
     decision: Decision
     pods: int
-    free: int
     is_last: bool = False
     replica: ReplicaCharge | None = None
     pending: PendingPod = NO_PENDING_POD
@@ -267,11 +265,11 @@ class ReplicaReview(NamedTuple):
 
     def decide(self) -> ReplicaDecision:
         """Decide about the first replica, count those that are decided like it, and decide about the others."""
-        first = self._decide_first()
+        first, free = self._decide_first()
         decision, charge = first.decision, first.replica
         decide_after = cache(lambda count: self._review_after(first._replace(pods=count)).decide())
         within, within_shared = self._count_within(decision, charge)
-        available = self._count_available(first, within)
+        available = self._count_available(first, free, within)
         partial = [*self._findings_after("GPU-Q301", min(within, available), self.replicas, decide_after)]
         partial += self._findings_after("GPU-Q303", min(within_shared, available), self.replicas, decide_after)
         # The API server enforces its own quotas in every mode; a shared quota denies only where its policy is enforced.
@@ -287,14 +285,14 @@ class ReplicaReview(NamedTuple):
         others = decide_after(admitted).alike if 0 < admitted < self.replicas and self.switches else ()
         return ReplicaDecision(decision, (alike, *others) if admitted else (), tuple(partial))
 
-    def _decide_first(self) -> AlikeReplicas:
-        """Decide about the first replica, as if all were decided like it."""
+    def _decide_first(self) -> tuple[AlikeReplicas, int]:
+        """Decide about the first replica, as if all were decided like it, and count the free slots of its slices."""
         decision, mutation = self.decide_one(self.view)
         exclude = held_ports(self.pod) or self._excluding_keys()
         pending = pending_pod(self.pod, self.request.namespace) if exclude else NO_PENDING_POD
-        free = self._count_slots(decision, mutation.tolerations) if self._may_run_out(decision) else 0
         charge = self._charge_of(decision, mutation)
-        return AlikeReplicas(decision, self.replicas, free, replica=charge, pending=pending)
+        first = AlikeReplicas(decision, self.replicas, replica=charge, pending=pending)
+        return first, self._count_slots(decision, mutation.tolerations)
 
     def _may_run_out(self, decision: Decision) -> bool:
         """Return whether later replicas may get something else because what this decision gives is taken.
@@ -327,6 +325,8 @@ class ReplicaReview(NamedTuple):
             added: Tolerations that policies add.
         """
         fleet, use, slots = self.view.fleet, decision.pending_use, self.replicas + self.view.unseen_pods
+        if not self._may_run_out(decision):
+            return slots
         tolerations = (*self.pod.spec.tolerations, *added)
         allowed = fleet.tolerated_nodes(tolerations) & fleet.schedulable_nodes(tolerations)
         if isinstance(decision.outcome, OfferChoice):
@@ -354,7 +354,7 @@ class ReplicaReview(NamedTuple):
         ties = ties_of(self.pod, PodIdentity(namespace, self.pod.metadata.labels))
         return self_excluding_keys(ties, self.view.labels_of(namespace))
 
-    def _count_available(self, first: AlikeReplicas, most: int) -> int:
+    def _count_available(self, first: AlikeReplicas, slots: int, most: int) -> int:
         """Return how many of the replicas get the same as the first, as long as each holds what it gets.
 
         More and more is taken, so a search finds the number, which usually is that of the free slots. It is not made
@@ -362,14 +362,14 @@ class ReplicaReview(NamedTuple):
         that excludes another.
 
         Args:
-            first: The first, with the number of free slots.
+            slots: The number of free slots.
             most: How many there are.
         """
-        free = first.free - self.view.unseen_pods
-        if free >= most or not self._may_run_out(first.decision):
+        free = slots - self.view.unseen_pods
+        if free >= most:
             return most
         if first.pending is not NO_PENDING_POD:
-            return min(most, max(1, first.free))
+            return min(most, max(1, slots))
         same, other = 0, most  # the next gets the same after so many, and not after so many
         guesses = iter((free - 1, free, most - 1))
         while other - same > 1:
