@@ -407,6 +407,7 @@ async def test_node_groups_are_found_before_a_review_needs_them(monkeypatch: pyt
         with monkeypatch.context() as patches:
             patches.setattr(node_groups, "find_node_groups", None)
             assert [each.name for each in harness.view.view_new_nodes().fleet.nodes] == ["new node of g"]
+            assert harness.view.view_new_nodes(stopped=True).fleet.nodes == ()
 
 
 async def test_a_new_node_of_a_group_has_what_daemon_sets_leave() -> None:

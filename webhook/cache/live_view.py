@@ -273,6 +273,7 @@ class ViewPublisher:
         try:
             view = view.with_group_sources(self._group_sources).with_daemons(self._daemons)
             await asyncio.to_thread(view.view_new_nodes)
+            await asyncio.to_thread(view.view_new_nodes, stopped=True)
         except BaseException:
             self._groups_changed = True
             raise

@@ -84,7 +84,7 @@ def project_new_nodes(context: GpuPodContext, mode: PolicyMode, *, stopped: bool
     uses, siblings = pod_volumes(pod), context.request.siblings
     namespace = live.identity.namespace
     groups = (stopped_groups if stopped else growing_groups)(view.fleet, sources)
-    new = view.view_stopped_nodes() if stopped else view.view_new_nodes()
+    new = view.view_new_nodes(stopped=stopped)
     feasible = FeasibleNodes(
         new,
         pod,

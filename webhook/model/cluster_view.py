@@ -55,7 +55,6 @@ from webhook.model.node_groups import (
     growing_groups,
     new_nodes,
     stopped_groups,
-    stopped_nodes,
 )
 from webhook.model.node_masks import bit_positions, union_masks
 from webhook.model.objects import LimitRange, Namespace, ResourceQuota
@@ -585,20 +584,15 @@ class ClusterView(CapacityView):
         """Return the view with the pods that new nodes run too replaced."""
         return self if daemons is self.daemons else self._copy_with(daemons=daemons)
 
-    def view_new_nodes(self) -> ClusterView:
+    def view_new_nodes(self, *, stopped: bool = False) -> ClusterView:
         """Return the view of one new node of each node group that may grow, without pods but those of DaemonSets.
 
         Computed on first use.
-        """
-        view = _view_of_new_nodes(self.fleet, self.group_sources, self.daemons)
-        return view.with_schedulers(self.schedulers).with_peers(self.peers)
 
-    def view_stopped_nodes(self) -> ClusterView:
-        """Return the view of one new node of each node group that may not grow, as if it could.
-
-        Computed on first use.
+        Args:
+            stopped: True for the groups that may not grow, as if they could.
         """
-        view = _view_of_stopped_nodes(self.fleet, self.group_sources, self.daemons)
+        view = _view_of_new_nodes(self.fleet, self.group_sources, self.daemons, stopped)
         return view.with_schedulers(self.schedulers).with_peers(self.peers)
 
     def with_peers(self, peers: PeerSelectors) -> ClusterView:
@@ -621,16 +615,11 @@ class ClusterView(CapacityView):
         return view
 
 
-@derived_value(max_entries=KNOWN_SOURCES)
-def _view_of_new_nodes(fleet: Fleet, sources: GroupSources, daemons: DaemonPods) -> ClusterView:
-    new = new_nodes(fleet, sources)
-    return ClusterView(new, free=free_on_new_nodes(growing_groups(fleet, sources), new, fleet, daemons))
-
-
-@derived_value(max_entries=KNOWN_SOURCES)
-def _view_of_stopped_nodes(fleet: Fleet, sources: GroupSources, daemons: DaemonPods) -> ClusterView:
-    new = stopped_nodes(fleet, sources)
-    return ClusterView(new, free=free_on_new_nodes(stopped_groups(fleet, sources), new, fleet, daemons))
+@derived_value(max_entries=2 * KNOWN_SOURCES)
+def _view_of_new_nodes(fleet: Fleet, sources: GroupSources, daemons: DaemonPods, stopped: bool) -> ClusterView:
+    groups = (stopped_groups if stopped else growing_groups)(fleet, sources)
+    new = Fleet([group.new_node for group in groups]) if stopped else new_nodes(fleet, sources)
+    return ClusterView(new, free=free_on_new_nodes(groups, new, fleet, daemons))
 
 
 NodeNumbers = Mapping[str, int]

@@ -317,7 +317,7 @@ def growing_groups(fleet: Fleet, sources: GroupSources) -> tuple[NodeGroup, ...]
 
 @derived_value(max_entries=KNOWN_SOURCES)
 def stopped_groups(fleet: Fleet, sources: GroupSources) -> tuple[NodeGroup, ...]:
-    """Return the groups that may not grow; the nodes that they would add have the same order in `stopped_nodes`."""
+    """Return the groups that may not grow."""
     return tuple(group for group in find_node_groups(fleet, sources) if group.blocker)
 
 
@@ -325,12 +325,6 @@ def stopped_groups(fleet: Fleet, sources: GroupSources) -> tuple[NodeGroup, ...]
 def new_nodes(fleet: Fleet, sources: GroupSources) -> Fleet:
     """Return one empty new node of each group that may grow."""
     return Fleet([group.new_node for group in growing_groups(fleet, sources)])
-
-
-@derived_value(max_entries=KNOWN_SOURCES)
-def stopped_nodes(fleet: Fleet, sources: GroupSources) -> Fleet:
-    """Return one empty new node of each group that may not grow, as if it could."""
-    return Fleet([group.new_node for group in stopped_groups(fleet, sources)])
 
 
 def free_on_new_nodes(

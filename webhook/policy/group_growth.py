@@ -145,7 +145,7 @@ def _unknown_drivers(rules: RightSizingRules, view: ClusterView) -> Iterator[Gro
 
 
 def _assigned_resources(rules: RightSizingRules, view: ClusterView) -> set[str]:
-    fleets = view.fleet, view.view_new_nodes().fleet, view.view_stopped_nodes().fleet
+    fleets = view.fleet, view.view_new_nodes().fleet, view.view_new_nodes(stopped=True).fleet
     return {offer.resource for fleet in fleets for offer in fleet.offers_by_form(*rules.allowed_shares)}
 
 
